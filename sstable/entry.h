@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * sstable/entry.h -- one version of one key, and the order in which versions stand.
+ *
+ * Order: user keys ascending bytewise; versions of one key newest first, that is by descending sequence.
+ * A sequence number belongs to one entry only, so that no two entries are equal.
+ */
+#ifndef TM_SSTABLE_ENTRY_H
+#define TM_SSTABLE_ENTRY_H
+
+#include "sstable/env.h"
+
+enum { TM_SEQUENCE_BITS = 56 };
+#define TM_SEQUENCE_MAX (((uint64_t)1 << TM_SEQUENCE_BITS) - 1)
+
+// On disk: DO NOT CHANGE. 2 is kept for range tombstones.
+enum tm_kind {
+    TM_KIND_DELETE = 0,
+    TM_KIND_PUT = 1,
+};
+
+struct tm_entry {
+    tamis_slice key;
+    tamis_slice value; // empty for TM_KIND_DELETE
+    uint64_t sequence;
+    enum tm_kind kind;
+};
+
+// What a search in one place answers. DELETED stops the search in older places.
+enum tm_lookup {
+    TM_ABSENT = 0,
+    TM_FOUND = 1,
+    TM_DELETED = 2,
+};
+
+static inline int
+tm_entry_compare(tamis_slice key_a, uint64_t sequence_a, tamis_slice key_b, uint64_t sequence_b)
+{
+    int order = tm_slice_compare(key_a, key_b);
+    if (order != 0)
+        return order;
+    return (sequence_a < sequence_b) - (sequence_a > sequence_b);
+}
+
+#endif

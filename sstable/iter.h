@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * sstable/iter.h -- the one iterator interface inside the store: entries of every version, in entry order.
+ *
+ * Implemented by a table, a memtable, and the merge of many. An iterator is valid exactly when it stands on
+ * an entry and its status is OK; a failure ends the walk and is never skipped.
+ */
+#ifndef TM_SSTABLE_ITER_H
+#define TM_SSTABLE_ITER_H
+
+#include "sstable/entry.h"
+
+struct tm_iter;
+
+struct tm_iter_vtable {
+    void (*first)(struct tm_iter *iter);
+    /* To the first entry at or after (key, sequence) in entry order. */
+    void (*seek)(struct tm_iter *iter, tamis_slice key, uint64_t sequence);
+    void (*next)(struct tm_iter *iter); // only when valid
+    void (*close)(struct tm_iter *iter); // frees everything, the iterator included
+};
+
+/* Head of every implementation. `entry` is filled by first/seek/next: its slices stay valid until the next move. */
+struct tm_iter {
+    const struct tm_iter_vtable *vtable;
+    struct tm_entry entry;
+    bool valid;
+    tamis_status status; // OK unless the walk failed; then valid is false until first or seek
+    tamis_error error;
+};
+
+static inline void
+tm_iter_close(struct tm_iter *iter)
+{
+    if (iter != NULL)
+        iter->vtable->close(iter);
+}
+
+/**
+ * Merge `count` iterators into one. Entries come in entry order; of equal (key, sequence), the first source's.
+ *
+ * @param sources  taken, even on failure (closed then); the array itself is copied
+ * @param iter_out [out] close with tm_iter_close()
+ * @return         TAMIS_OK or TAMIS_NO_MEMORY
+ */
+TAMIS_NODISCARD tamis_status tm_iter_merge(const struct tm_env *env, struct tm_iter **sources,
+                                           size_t count, struct tm_iter **iter_out,
+                                           tamis_error *err);
+
+#endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * engine/compact_pick.h -- which tables to merge next. Pure: a version and a policy in, a job out; no lock, no I/O.
+ *
+ * Leveled: level 0 is due by its file count, level i >= 1 by its bytes against base_bytes * ratio^(i-1). The most overdue
+ * level is picked. Within a level the file with the least overlap per byte in the next level goes first.
+ */
+#ifndef TM_ENGINE_COMPACT_PICK_H
+#define TM_ENGINE_COMPACT_PICK_H
+
+#include "engine/version.h"
+
+struct tm_compact_policy {
+    uint32_t level0_file_count_trigger; // 4: reads ask at most a handful of overlapping files
+    uint64_t level_base_bytes;          // size of level 1
+    uint32_t level_ratio;               // 10
+    uint64_t table_bytes;               // size at which an output table is closed
+};
+
+struct tm_compact_job {
+    uint32_t input_level;
+    uint32_t output_level;     // input_level + 1, or input_level for a rewrite in place
+    struct tm_file **inputs;   // of input_level, in the level's order
+    size_t input_count;
+    struct tm_file **overlaps; // of output_level, ascending; 0 when output_level == input_level
+    size_t overlap_count;
+    bool move;                 // one input, nothing overlaps it, nothing to gain by rewriting: change its level only
+};
+
+/** How overdue a level is: >= 1.0 means a job is due. */
+double tm_compact_score(const struct tm_version *version, const struct tm_compact_policy *policy,
+                        uint32_t level);
+
+/**
+ * The next job that is due, or none. Files that are `compacting` are not touched, nor are files that overlap them in
+ * the output level.
+ *
+ * @param job_out [out] *found_out true: fill it; free with tm_compact_job_release()
+ * @return        TAMIS_OK, TAMIS_NO_MEMORY
+ */
+TAMIS_NODISCARD tamis_status tm_compact_pick(const struct tm_env *env,
+                                             const struct tm_version *version,
+                                             const struct tm_compact_policy *policy,
+                                             struct tm_compact_job *job_out, bool *found_out,
+                                             tamis_error *err);
+
+/**
+ * The next step of a manual compaction of from..to (NULL: unbounded): the uppermost level that must still be pushed down.
+ * `level` is where to look first (0 at the start); *level_out is what to hand in next time; *found_out false: all is done.
+ * Each level is pushed to the next until the deepest level that held something in the range; there, tables that still
+ * hold tombstones or more than one version of a key are rewritten in place.
+ */
+TAMIS_NODISCARD tamis_status tm_compact_pick_range(const struct tm_env *env,
+                                                   const struct tm_version *version,
+                                                   const tamis_slice *from, const tamis_slice *to,
+                                                   uint32_t level, uint32_t *level_out,
+                                                   struct tm_compact_job *job_out,
+                                                   bool *found_out, tamis_error *err);
+
+void tm_compact_job_release(const struct tm_env *env, struct tm_compact_job *job);
+
+/** No file below the output level of `job` holds anything in the range of `key`: its tombstones may go. */
+bool tm_compact_is_base(const struct tm_version *version, const struct tm_compact_job *job,
+                        tamis_slice key);
+
+#endif

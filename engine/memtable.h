@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * engine/memtable.h -- the newest writes, sorted, in memory.
+ *
+ * Threads: one writer at a time (the leader of the write queue), any number of readers beside it, which
+ * never wait. Entries are never changed or removed; the whole goes when the last reference does.
+ *
+ * Invariants
+ *   M1  An entry is complete before it is published (release store), so a reader (acquire load) sees all of it.
+ *   M2  tm_memtable_add() after a successful tm_memtable_reserve() for it cannot fail: a write that
+ *       is in the log is never refused by memory.
+ */
+#ifndef TM_ENGINE_MEMTABLE_H
+#define TM_ENGINE_MEMTABLE_H
+
+#include "sstable/iter.h"
+
+struct tm_memtable;
+
+struct tm_memtable_found {
+    enum tm_lookup lookup;
+    uint64_t sequence;
+    tamis_slice value; // TM_FOUND: valid as long as a reference to the memtable is held
+};
+
+/** One reference. NULL when there is no memory. `env` is borrowed and outlives the memtable. */
+struct tm_memtable *tm_memtable_create(const struct tm_env *env);
+void tm_memtable_ref(struct tm_memtable *memtable);
+void tm_memtable_unref(struct tm_memtable *memtable); // any thread; NULL allowed; the last one frees
+
+/**
+ * Make sure that `entry_count` entries with `bytes` of keys and values in all can be added without allocating.
+ * An entry may be as large as key and value limits allow; large ones get blocks of their own.
+ */
+TAMIS_NODISCARD tamis_status tm_memtable_reserve(struct tm_memtable *memtable, size_t entry_count,
+                                                 size_t bytes, tamis_error *err);
+/** Copy the entry in. Reserved for before (M2). Sequences ascend. */
+void tm_memtable_add(struct tm_memtable *memtable, const struct tm_entry *entry);
+
+/** Newest version of `key` not newer than `sequence`. Any thread. */
+void tm_memtable_get(const struct tm_memtable *memtable, tamis_slice key, uint64_t sequence,
+                     struct tm_memtable_found *found);
+
+/** Walks every version in entry order; holds a reference. Stable under adds: newer entries may or may not appear. */
+TAMIS_NODISCARD tamis_status tm_memtable_iter(struct tm_memtable *memtable,
+                                              struct tm_iter **iter_out, tamis_error *err);
+
+uint64_t tm_memtable_bytes(const struct tm_memtable *memtable);       // what it took from the allocator
+uint64_t tm_memtable_used_bytes(const struct tm_memtable *memtable);  // of these, in use: decides when it is full
+uint64_t tm_memtable_entry_count(const struct tm_memtable *memtable);
+
+#endif

@@ -37,6 +37,7 @@ struct tm_os_stat {
     uint64_t size;
     uint64_t device;
     uint64_t inode;
+    uint64_t link_count; // names this file has; 0: it was removed while open
     bool is_directory;
     bool is_regular;
 };
@@ -66,8 +67,8 @@ struct tm_os {
     int (*unmap)(void *ctx, void *address, size_t length);
     int (*rename)(void *ctx, int dir, const char *from, const char *to);
     int (*remove)(void *ctx, int dir, const char *name, enum tm_os_class file_class);
-    /* Exclusive lock on the whole file; -EAGAIN when another open file description has it. The descriptor is closed in a
-     * forked child, and `fork_generation` grows there. */
+    /* Exclusive lock on the whole file; -EAGAIN when another open file description has it. Descriptors opened with
+     * TM_OS_CLASS_LOCK are closed in a forked child, where `fork_generation` grows and unlock and close of them do nothing. */
     int (*lock)(void *ctx, int fd);
     int (*unlock)(void *ctx, int fd);
     uint64_t (*fork_generation)(void *ctx); // 0 in the process that started; a plain load

@@ -25,8 +25,11 @@ struct tm_cond {
     uint64_t notify_count; // used by a deterministic runtime only
 };
 
+/* Stays where it is between thread_start and thread_join: the new thread reads it. */
 struct tm_thread {
     pthread_t native;
+    void (*run)(void *arg);
+    void *arg;
     void *state; // used by a deterministic runtime only
 };
 

@@ -3,7 +3,8 @@
  * engine/compact_pick.h -- which tables to merge next. Pure: a version and a policy in, a job out; no lock, no I/O.
  *
  * Leveled: level 0 is due by its file count, level i >= 1 by its bytes against base_bytes * ratio^(i-1). The most overdue
- * level is picked. Within a level the file with the least overlap per byte in the next level goes first.
+ * level is picked. Within a level the file with the least overlap per byte in the next level goes first. The last level
+ * is never due.
  */
 #ifndef TM_ENGINE_COMPACT_PICK_H
 #define TM_ENGINE_COMPACT_PICK_H
@@ -33,10 +34,15 @@ double tm_compact_score(const struct tm_version *version, const struct tm_compac
 
 /**
  * The next job that is due, or none. Files that are `compacting` are not touched, nor are files that overlap them in
- * the output level.
+ * the output level; nor does a job start whose output could meet that of a running one. An answer of none may change
+ * when a running job ends, so ask again then.
+ *
+ * Level 0: the oldest file and every file connected with it by overlaps. Level i >= 1: one file.
  *
  * @param job_out [out] *found_out true: fill it; free with tm_compact_job_release()
  * @return        TAMIS_OK, TAMIS_NO_MEMORY
+ *
+ * Threads  the caller keeps `compacting` still: the store's mutex.
  */
 TAMIS_NODISCARD tamis_status tm_compact_pick(const struct tm_env *env,
                                              const struct tm_version *version,
@@ -45,21 +51,37 @@ TAMIS_NODISCARD tamis_status tm_compact_pick(const struct tm_env *env,
                                              tamis_error *err);
 
 /**
- * The next step of a manual compaction of from..to (NULL: unbounded): the uppermost level that must still be pushed down.
- * `level` is where to look first (0 at the start); *level_out is what to hand in next time; *found_out false: all is done.
- * Each level is pushed to the next until the deepest level that held something in the range; there, tables that still
- * hold tombstones or more than one version of a key are rewritten in place.
+ * The next step of a manual compaction of from..to (inclusive; NULL: unbounded): the uppermost level that must still be
+ * pushed down. Each level is pushed to the next until the deepest level that held something in the range; there, tables
+ * that still hold tombstones or more than one version of a key are rewritten in place, with what lies between them.
+ * A step is one job over all that its level holds in the range, so that versions that were there at the start are
+ * not missed while automatic jobs go on; it needs room on disk for what it rewrites.
+ *
+ * Ends after at most TAMIS_LEVEL_COUNT jobs: each step begins below the last one's level.
+ *
+ * @param level       where to look first: 0 at the start
+ * @param level_out   [out] what to hand in next time, after the job has been done; when blocked, the level that waits;
+ *                    TAMIS_LEVEL_COUNT when all is done
+ * @param job_out     [out] *found_out true: fill it; free with tm_compact_job_release()
+ * @param blocked_out [out] true: nothing found yet, because a running job must end first; ask again then, and start no
+ *                    automatic jobs meanwhile, or the wait may be long. false without *found_out: all is done
+ * @return            TAMIS_OK, TAMIS_NO_MEMORY
  */
 TAMIS_NODISCARD tamis_status tm_compact_pick_range(const struct tm_env *env,
                                                    const struct tm_version *version,
                                                    const tamis_slice *from, const tamis_slice *to,
                                                    uint32_t level, uint32_t *level_out,
                                                    struct tm_compact_job *job_out,
-                                                   bool *found_out, tamis_error *err);
+                                                   bool *found_out, bool *blocked_out,
+                                                   tamis_error *err);
 
+/** Free the lists. Zeroed is allowed, and what it is afterwards. */
 void tm_compact_job_release(const struct tm_env *env, struct tm_compact_job *job);
 
-/** No file below the output level of `job` holds anything in the range of `key`: its tombstones may go. */
+/**
+ * No file below the output level of `job` holds anything in the range of `key`: its tombstones may go. True for as long
+ * as the job runs if it was true of the version from which the job was picked.
+ */
 bool tm_compact_is_base(const struct tm_version *version, const struct tm_compact_job *job,
                         tamis_slice key);
 

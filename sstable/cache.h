@@ -4,6 +4,14 @@
  *
  * A block is reference counted: the cache holds one reference while it keeps the block, each user one while
  * it reads. Values handed to users without a copy are such references.
+ *
+ * Invariants
+ *   K1  tm_cache_bytes() never passes the capacity, bookkeeping included. Blocks that users still hold after
+ *       their eviction are theirs, and no longer counted here.
+ *   K2  A block never changes once it has been offered, so whoever holds a reference reads without a lock.
+ *
+ * Threads  every function of a cache may run beside every other, tm_cache_destroy() excepted.
+ * Not here: reading and verifying (codec.h).
  */
 #ifndef TM_SSTABLE_CACHE_H
 #define TM_SSTABLE_CACHE_H
@@ -15,24 +23,42 @@
 struct tm_cache;
 
 struct tm_block {
-    const struct tm_env *env; // where `data` goes back to
+    const struct tm_env *env; // where the memory goes back to
     _Atomic uint32_t references;
-    uint32_t length; // bytes in data
-    uint8_t data[];  // unpacked, checksum verified
+    uint32_t length;    // bytes in data
+    uint32_t allocated; // bytes of data as allocated; a block stored raw has its trailer behind length
+    uint8_t data[];     // unpacked, checksum verified
 };
 
 /** A block with room for `length` bytes and one reference; NULL when there is no memory. */
 struct tm_block *tm_block_create(const struct tm_env *env, size_t length);
-void tm_block_ref(struct tm_block *block);
-void tm_block_unref(struct tm_block *block); // NULL allowed; the last one frees
 
-/** capacity_bytes 0: keeps nothing. NULL when there is no memory. `env` is borrowed and outlives the cache. */
+static inline void
+tm_block_ref(struct tm_block *block)
+{
+    // Whoever refs has a reference already, or the lock of the shard that has one: nothing to order.
+    atomic_fetch_add_explicit(&block->references, 1, memory_order_relaxed);
+}
+
+/** NULL allowed; the last one frees. */
+void tm_block_unref(struct tm_block *block);
+
+/**
+ * Create a cache.
+ *
+ * @param env             borrowed; outlives the cache
+ * @param capacity_bytes  bound of blocks and bookkeeping together; too little for one block: keeps nothing
+ * @return                NULL when there is no memory
+ */
 struct tm_cache *tm_cache_create(const struct tm_env *env, uint64_t capacity_bytes);
 /** Every block must have been let go by its users. NULL allowed. */
 void tm_cache_destroy(struct tm_cache *cache);
-/** A reference to the block, or NULL. Any thread. */
+/** A reference to the block, or NULL. */
 struct tm_block *tm_cache_get(struct tm_cache *cache, uint64_t data_id, uint64_t offset);
-/** Offer a block (borrowed; the cache takes a reference of its own if it keeps it; refusing is no failure). Any thread. */
+/**
+ * Offer a block (borrowed; the cache takes a reference of its own if it keeps it). Refusing is no failure: the block
+ * is larger than a shard, there is no memory for bookkeeping, or another thread was first.
+ */
 void tm_cache_put(struct tm_cache *cache, uint64_t data_id, uint64_t offset,
                   struct tm_block *block);
 /** Bytes that count against the capacity, bookkeeping included. */

@@ -42,4 +42,21 @@ tm_entry_compare(tamis_slice key_a, uint64_t sequence_a, tamis_slice key_b, uint
     return (sequence_a < sequence_b) - (sequence_a > sequence_b);
 }
 
+/** How many bytes `a` and `b` share at their start. */
+static inline size_t
+tm_slice_shared(tamis_slice a, tamis_slice b)
+{
+    const uint8_t *p = a.data;
+    const uint8_t *q = b.data;
+    size_t limit = a.length < b.length ? a.length : b.length;
+    size_t shared = 0;
+
+    // Eight at a time: keys with prefixes of hundreds of bytes are common, and builders ask for every entry.
+    while (limit - shared >= 8 && memcmp(p + shared, q + shared, 8) == 0)
+        shared += 8;
+    while (shared < limit && p[shared] == q[shared])
+        shared++;
+    return shared;
+}
+
 #endif

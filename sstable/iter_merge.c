@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * sstable/iter_merge.c -- many sorted iterators as one.
+ *
+ * A binary heap of the sources that stand on an entry, the smallest on top. Beside each source lie the first 8 bytes
+ * of its key as a number, which decide most comparisons without touching a key. With one source left in the
+ * heap, a step is that source's step.
+ *
+ * Invariants
+ *   G1  While the merge is valid, the top of the heap is the source whose entry is shown, and every source in the heap is
+ *       valid. Ties are broken by the order in which the sources were given.
+ *   G2  A source that fails ends the merge: what it still held is unknown, so nothing after it may be shown.
+ */
+#include <assert.h>
+
+#include "filter/bytes.h"
+#include "sstable/iter.h"
+
+struct source {
+    struct tm_iter *iter;
+    uint64_t piece; // first 8 bytes of its key, big-endian, zeros behind short keys
+    size_t order;   // as given
+};
+
+struct merge_iter {
+    struct tm_iter base;
+    const struct tm_env *env;
+    size_t source_count;
+    size_t heap_count;      // of the sources, those in the heap; they come first in `sources`
+    struct source sources[];
+};
+
+static uint64_t
+piece_of(tamis_slice key)
+{
+    const uint8_t *p = key.data;
+    uint64_t piece = 0;
+
+    if (key.length >= 8)
+        return __builtin_bswap64(tm_get_u64(p));
+    for (size_t i = 0; i < key.length; i++)
+        piece |= (uint64_t)p[i] << (56 - 8 * i);
+    return piece;
+}
+
+static bool
+before(const struct source *a, const struct source *b)
+{
+    int order;
+
+    if (a->piece != b->piece)
+        return a->piece < b->piece;
+    order = tm_entry_compare(a->iter->entry.key, a->iter->entry.sequence, b->iter->entry.key,
+                             b->iter->entry.sequence);
+    return order != 0 ? order < 0 : a->order < b->order;
+}
+
+/* Put the source at `at` in its place among its children, which are heaps. */
+static void
+sift_down(struct merge_iter *merge, size_t at)
+{
+    struct source moving = merge->sources[at];
+
+    for (;;) {
+        size_t child = 2 * at + 1;
+
+        if (child >= merge->heap_count)
+            break;
+        if (child + 1 < merge->heap_count &&
+            before(&merge->sources[child + 1], &merge->sources[child]))
+            child++;
+        if (!before(&merge->sources[child], &moving))
+            break;
+        merge->sources[at] = merge->sources[child];
+        at = child;
+    }
+    merge->sources[at] = moving;
+}
+
+/* Take a failure over (G2). */
+static void
+fail(struct merge_iter *merge, const struct tm_iter *source)
+{
+    merge->base.valid = false;
+    merge->base.status = source->status;
+    merge->base.error = source->error;
+}
+
+static void
+show(struct merge_iter *merge)
+{
+    merge->base.valid = merge->heap_count > 0;
+    if (merge->base.valid)
+        merge->base.entry = merge->sources[0].iter->entry;
+}
+
+/* The source at `at` has moved: put it in its place, or take it out at its end. False: it has failed. */
+static bool
+settle(struct merge_iter *merge, size_t at)
+{
+    struct source *source = &merge->sources[at];
+
+    if (source->iter->valid) {
+        source->piece = piece_of(source->iter->entry.key);
+    } else if (source->iter->status != TAMIS_OK) {
+        fail(merge, source->iter);
+        return false;
+    } else {
+        struct source gone = *source;
+
+        merge->heap_count--;
+        *source = merge->sources[merge->heap_count];
+        merge->sources[merge->heap_count] = gone; // kept behind the heap, for the next seek and for closing
+        if (at >= merge->heap_count)
+            return true;
+    }
+    if (merge->heap_count > 1)
+        sift_down(merge, at);
+    return true;
+}
+
+/* All sources have been positioned: make a heap of those that stand on an entry. */
+static void
+rebuild(struct merge_iter *merge)
+{
+    merge->base.status = TAMIS_OK;
+    merge->heap_count = 0;
+    for (size_t i = 0; i < merge->source_count; i++) {
+        struct source *source = &merge->sources[i];
+
+        if (source->iter->valid) {
+            struct source kept = *source;
+
+            kept.piece = piece_of(kept.iter->entry.key);
+            *source = merge->sources[merge->heap_count];
+            merge->sources[merge->heap_count++] = kept;
+        } else if (source->iter->status != TAMIS_OK) {
+            fail(merge, source->iter);
+            return;
+        }
+    }
+    for (size_t at = merge->heap_count / 2; at-- > 0;)
+        sift_down(merge, at);
+    show(merge);
+}
+
+static void
+merge_first(struct tm_iter *base)
+{
+    struct merge_iter *merge = (struct merge_iter *)base;
+
+    for (size_t i = 0; i < merge->source_count; i++)
+        merge->sources[i].iter->vtable->first(merge->sources[i].iter);
+    rebuild(merge);
+}
+
+static void
+merge_seek(struct tm_iter *base, tamis_slice key, uint64_t sequence)
+{
+    struct merge_iter *merge = (struct merge_iter *)base;
+
+    for (size_t i = 0; i < merge->source_count; i++)
+        merge->sources[i].iter->vtable->seek(merge->sources[i].iter, key, sequence);
+    rebuild(merge);
+}
+
+/* A child of the top that stands on the same entry; 0: none. If any source does, so does a child of the top. */
+static size_t
+equal_child(const struct merge_iter *merge)
+{
+    const struct tm_entry *top = &merge->sources[0].iter->entry;
+
+    for (size_t child = 1; child <= 2 && child < merge->heap_count; child++) {
+        const struct tm_entry *entry = &merge->sources[child].iter->entry;
+
+        if (entry->sequence == top->sequence && tm_slice_equal(entry->key, top->key))
+            return child;
+    }
+    return 0;
+}
+
+static void
+merge_next(struct tm_iter *base)
+{
+    struct merge_iter *merge = (struct merge_iter *)base;
+    struct tm_iter *top = merge->sources[0].iter;
+    size_t child;
+
+    assert(base->valid);
+    // The same entry from later sources is passed over while the top still holds the key to compare with.
+    while (merge->heap_count > 1 && (child = equal_child(merge)) != 0) {
+        merge->sources[child].iter->vtable->next(merge->sources[child].iter);
+        if (!settle(merge, child))
+            return;
+    }
+    top->vtable->next(top);
+    if (settle(merge, 0))
+        show(merge);
+}
+
+static void
+merge_close(struct tm_iter *base)
+{
+    struct merge_iter *merge = (struct merge_iter *)base;
+
+    for (size_t i = 0; i < merge->source_count; i++)
+        tm_iter_close(merge->sources[i].iter);
+    tm_release(merge->env, merge, sizeof *merge + merge->source_count * sizeof *merge->sources);
+}
+
+tamis_status
+tm_iter_merge(const struct tm_env *env, struct tm_iter **sources, size_t count,
+              struct tm_iter **iter_out, tamis_error *err)
+{
+    static const struct tm_iter_vtable vtable = {merge_first, merge_seek, merge_next, merge_close};
+    struct merge_iter *merge;
+    size_t bytes = sizeof *merge + count * sizeof *merge->sources;
+
+    merge = tm_alloc_zeroed(env, bytes);
+    if (merge == NULL) {
+        for (size_t i = 0; i < count; i++)
+            tm_iter_close(sources[i]);
+        return TM_NO_MEMORY(err, bytes);
+    }
+    merge->base.vtable = &vtable;
+    merge->env = env;
+    merge->source_count = count;
+    for (size_t i = 0; i < count; i++)
+        merge->sources[i] = (struct source){.iter = sources[i], .order = i};
+    *iter_out = &merge->base;
+    return TAMIS_OK;
+}

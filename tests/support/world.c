@@ -4,7 +4,7 @@
  */
 #include "tests/support/world.h"
 
-#include <check.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -57,18 +57,27 @@ world_restart(struct world *world)
     world_take_sim(world, sim_clone(world->sim));
 }
 
+static void
+require_none(uint64_t count, const char *what)
+{
+    if (count == 0)
+        return;
+    fprintf(stderr, "world: leak of %" PRIu64 " %s\n", count, what);
+    abort();
+}
+
 void
 world_check_leaks(const struct world *world)
 {
-    ck_assert_uint_eq(atomic_load(&world->alloc.live_count), 0);
-    ck_assert_uint_eq(atomic_load(&world->alloc.live_bytes), 0);
+    require_none(atomic_load(&world->alloc.live_count), "blocks of memory");
+    require_none(atomic_load(&world->alloc.live_bytes), "bytes of memory");
     if (world->baton != NULL)
-        ck_assert_uint_eq(baton_thread_count(world->baton), 0);
+        require_none(baton_thread_count(world->baton), "threads");
     if (sim_stopped(world->sim))
-        return; // descriptors could not be closed
-    ck_assert_uint_eq(sim_open_descriptors(world->sim), 0);
+        return; // nothing could be closed
+    require_none(sim_open_descriptors(world->sim), "descriptors");
     if (sim_fault_count(world->sim) == 0)
-        ck_assert_uint_eq(sim_open_mappings(world->sim), 0);
+        require_none(sim_open_mappings(world->sim), "mappings");
 }
 
 void

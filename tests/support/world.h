@@ -13,7 +13,7 @@
  *   ... open, put until an error, close ...          // close fails, and frees all the same
  *   world_crash(world, SIM_P3_PAGES, seed);          // world->sim is the machine after it
  *   ... open, compare with what was acknowledged ...
- *   world_destroy(world);                            // fails the test if memory, files or threads leak
+ *   world_destroy(world);                            // ends the test (abort) if memory, files or threads leak
  *
  * An acknowledgement counts only if sim_stopped(world->sim) is false after it.
  */
@@ -53,8 +53,8 @@ void world_restart(struct world *world);
 /** Put another machine in its place; the old one is destroyed, `sim` is taken. */
 void world_take_sim(struct world *world, struct sim *sim);
 
-/** Assert that no memory is live, no thread runs and, unless the machine stopped, no descriptor is open and (unless
- *  unmapping may have been made to fail) no mapping. */
+/** Abort, with a message, if memory is live or a thread runs; or, unless the machine stopped, if a descriptor is
+ *  open or (unless unmapping may have been made to fail) a mapping. */
 void world_check_leaks(const struct world *world);
 
 /** world_check_leaks(), then free everything. NULL allowed. */

@@ -25,9 +25,10 @@
 #include <stdatomic.h>
 
 enum {
-    // One node in four rises a level: 1.33 links a node. 4^12 entries, 16 million, are one node wide at the
-    // top; a memtable of 4 GiB with the smallest of entries is a few nodes wide there.
-    HEIGHT_MAX = 12,
+    // One node in two rises a level: two links a node, and a search touches the fewest nodes. One in four
+    // takes 5 bytes an entry less and was slower by 15 % at 480,000 random entries of 116 bytes. 2^20 entries
+    // are one node wide at the top; a memtable of 4 GiB with the smallest of entries is some 60 wide.
+    HEIGHT_MAX = 20,
     // A small store takes little; a large one asks the allocator once a mebibyte.
     CHUNK_BYTES_MIN = 64 << 10,
     CHUNK_BYTES_MAX = 1 << 20,
@@ -45,15 +46,15 @@ struct link {
 struct node {
     uint64_t piece; // first 8 key bytes as a big-endian number, zeros behind a shorter key
     uint64_t sequence : TM_SEQUENCE_BITS;
-    uint64_t kind : 4;
-    uint64_t height : 4;
+    uint64_t kind : 3;
+    uint64_t height : 5;
     uint32_t key_length;
     uint32_t value_length;
     struct link links[]; // height of them; key and value follow
 };
 
-_Static_assert(HEIGHT_MAX < 16, "node.height");
-_Static_assert(TM_KIND_PUT < 16, "node.kind");
+_Static_assert(HEIGHT_MAX < 32, "node.height");
+_Static_assert(TM_KIND_PUT < 8, "node.kind");
 _Static_assert(TAMIS_VALUE_BYTES_MAX <= UINT32_MAX, "node.value_length");
 
 struct chunk {
@@ -157,6 +158,15 @@ link_load(const struct link *link)
     return atomic_load_explicit(&link->node, memory_order_acquire); // M1
 }
 
+static inline void
+prefetch_below(const struct link *links, uint32_t level)
+{
+    if (level > 0)
+        __builtin_prefetch(atomic_load_explicit(&links[level - 1].node, memory_order_relaxed));
+    if (level > 1)
+        __builtin_prefetch(atomic_load_explicit(&links[level - 2].node, memory_order_relaxed));
+}
+
 /* The first node at or after the target; NULL when there is none. `before`, unless NULL: on each level in use
  * the links of the last node that stands before the target. */
 static inline struct node *
@@ -170,10 +180,8 @@ search(const struct tm_memtable *memtable, const struct target *target, const st
         for (;;) {
             struct node *next = link_load(&links[level]);
 
-            // The way down comes into the cache while `next` is looked at.
-            if (level > 0)
-                __builtin_prefetch(atomic_load_explicit(&links[level - 1].node,
-                                                        memory_order_relaxed));
+            // The ways down come into the cache while `next` is looked at: a third less time a search.
+            prefetch_below(links, level);
             // A level ends at the bound of the level above (N1), NULL included.
             if (next == bound || !node_stands_before(next, target)) {
                 bound = next;
@@ -187,7 +195,7 @@ search(const struct tm_memtable *memtable, const struct target *target, const st
     return bound;
 }
 
-/* N3: splitmix64 of the entry's place, two bits a level. */
+/* N3: splitmix64 of the entry's place, one bit a level. */
 static uint32_t
 height_of_entry(uint64_t index)
 {
@@ -197,7 +205,7 @@ height_of_entry(uint64_t index)
     bits = (bits ^ bits >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     bits = (bits ^ bits >> 27) * UINT64_C(0x94d049bb133111eb);
     bits ^= bits >> 31;
-    height = 1 + (uint32_t)__builtin_ctzll(bits | (uint64_t)1 << 63) / 2;
+    height = 1 + (uint32_t)__builtin_ctzll(bits | (uint64_t)1 << 63);
     return height < HEIGHT_MAX ? height : HEIGHT_MAX;
 }
 

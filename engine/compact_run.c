@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * engine/compact_run.c -- run one compaction job: tables in, tables with filters of their own out, one change.
+ *
+ * Filters are never edited: each output counts its distinct keys and builds a new one, so that what overwrites and
+ * tombstones took away leaves the filter, too. A move keeps its table as it is.
+ */
+#include <assert.h>
+
+#include "engine/db_internal.h"
+
+struct base_check {
+    const struct tm_version *version;
+    const struct tm_compact_job *job;
+};
+
+static bool
+drops_tombstone(void *arg, tamis_slice key)
+{
+    const struct base_check *check = arg;
+    return tm_compact_is_base(check->version, check->job, key);
+}
+
+/* One iterator over all inputs: level-0 files one by one, the files of a deeper level as one sequence. */
+static tamis_status
+open_inputs(tamis_db *db, const struct tm_compact_job *job, struct tm_iter **iter_out,
+            tamis_error *err)
+{
+    size_t capacity = job->input_count + 1;
+    struct tm_iter **sources = tm_alloc_zeroed(&db->env, capacity * sizeof *sources);
+    size_t count = 0;
+    tamis_status status = TAMIS_OK;
+
+    if (sources == NULL)
+        return TM_NO_MEMORY(err, capacity * sizeof *sources);
+    if (job->input_level == 0) {
+        for (size_t i = 0; status == TAMIS_OK && i < job->input_count; i++) {
+            status = tm_table_iter(job->inputs[i]->table, false, &sources[count], err);
+            if (status == TAMIS_OK)
+                count++;
+        }
+    } else {
+        status = tm_level_iter(&db->env, job->inputs, job->input_count, false, &sources[count],
+                               err);
+        if (status == TAMIS_OK)
+            count++;
+    }
+    if (status == TAMIS_OK && job->overlap_count != 0) {
+        status = tm_level_iter(&db->env, job->overlaps, job->overlap_count, false,
+                               &sources[count], err);
+        if (status == TAMIS_OK)
+            count++;
+    }
+    if (status == TAMIS_OK)
+        status = tm_iter_merge(&db->env, sources, count, iter_out, err);
+    else
+        for (size_t i = 0; i < count; i++)
+            tm_iter_close(sources[i]);
+    tm_release(&db->env, sources, capacity * sizeof *sources);
+    return status;
+}
+
+/* Merge the inputs of the job. Without the mutex. */
+static tamis_status
+merge_job(tamis_db *db, const struct tm_version *version, const struct tm_compact_job *job,
+          const uint64_t *snapshots, size_t snapshot_count, struct tm_outputs *outputs,
+          tamis_error *err)
+{
+    struct base_check check = {version, job};
+    struct tm_merge_rules rules = {
+        .snapshots = snapshots,
+        .snapshot_count = snapshot_count,
+        .level = job->output_level,
+        .table_bytes = db->policy.table_bytes,
+        .drops_tombstone = drops_tombstone,
+        .arg = &check,
+    };
+    struct tm_iter *iter = NULL;
+    tamis_status status;
+
+    status = open_inputs(db, job, &iter, err);
+    if (status != TAMIS_OK)
+        return status;
+    status = tm_merge_write(db, iter, &rules, outputs, err);
+    tm_iter_close(iter);
+    return status;
+}
+
+static uint64_t
+mark_inputs(const struct tm_compact_job *job, bool compacting)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < job->input_count; i++) {
+        job->inputs[i]->compacting = compacting;
+        bytes += job->inputs[i]->facts.file_bytes;
+    }
+    for (size_t i = 0; i < job->overlap_count; i++) {
+        job->overlaps[i]->compacting = compacting;
+        bytes += job->overlaps[i]->facts.file_bytes;
+    }
+    return bytes;
+}
+
+tamis_status
+tm_compact_run(tamis_db *db, const struct tm_compact_job *job, tamis_error *err)
+{
+    struct tm_version *version = db->version;
+    struct tm_outputs outputs = {0};
+    struct tm_change change = {0};
+    struct tm_file_add moved = {job->output_level, job->inputs[0]};
+    size_t removed_count = job->input_count + job->overlap_count;
+    size_t removed_bytes = removed_count * (sizeof *change.removed + sizeof *change.removed_levels);
+    uint64_t *snapshots = NULL;
+    size_t snapshot_count = 0;
+    uint64_t input_bytes;
+    tamis_status status;
+
+    version->references++; // so that the inputs live, and is_base looks at what the job was picked from
+    input_bytes = mark_inputs(job, true);
+    change.removed = tm_alloc(&db->env, removed_bytes);
+    if (change.removed == NULL) {
+        status = TM_NO_MEMORY(err, removed_bytes);
+        goto out;
+    }
+    change.removed_levels = (uint32_t *)(change.removed + removed_count);
+    for (size_t i = 0; i < job->input_count; i++) {
+        change.removed[change.removed_count] = job->inputs[i];
+        change.removed_levels[change.removed_count++] = job->input_level;
+    }
+    for (size_t i = 0; i < job->overlap_count; i++) {
+        change.removed[change.removed_count] = job->overlaps[i];
+        change.removed_levels[change.removed_count++] = job->output_level;
+    }
+
+    if (job->move) {
+        change.added = &moved;
+        change.added_count = 1;
+        status = tm_change_apply(db, &change, err);
+        if (status == TAMIS_OK)
+            tm_count(&db->counters.move_count, 1);
+        goto out;
+    }
+
+    status = tm_snapshot_list(db, &snapshots, &snapshot_count, err);
+    if (status != TAMIS_OK)
+        goto out;
+    tm_unlock(db);
+    status = merge_job(db, version, job, snapshots, snapshot_count, &outputs, err);
+    tm_lock(db);
+    if (status != TAMIS_OK)
+        goto out;
+    tm_count(&db->counters.compaction_count, 1);
+    tm_count(&db->counters.compaction_bytes_read, input_bytes);
+    for (size_t i = 0; i < outputs.count; i++)
+        tm_count(&db->counters.compaction_bytes_written, outputs.adds[i].file->facts.file_bytes);
+    change.added = outputs.adds;
+    change.added_count = outputs.count;
+    status = tm_change_apply(db, &change, err);
+    tm_outputs_release(db, &outputs);
+
+out:
+    (void)mark_inputs(job, false);
+    tm_version_unref(&db->env, version, &db->trash);
+    tm_release(&db->env, change.removed, removed_bytes);
+    tm_release(&db->env, snapshots, snapshot_count * sizeof *snapshots);
+    return status;
+}

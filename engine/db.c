@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * engine/db.c -- open, close, destroy: wiring only.
+ */
+#include <assert.h>
+
+#include "engine/db_internal.h"
+#include "engine/open.h"
+
+#define TEXT_OF_(x) #x
+#define TEXT_OF(x)  TEXT_OF_(x)
+
+const char *
+tamis_version(void)
+{
+    return TEXT_OF(TAMIS_VERSION_MAJOR) "." TEXT_OF(TAMIS_VERSION_MINOR) "." TEXT_OF(
+        TAMIS_VERSION_PATCH);
+}
+
+/* ---- Memory, counted ------------------------------------------------------------------------------ */
+
+static void *
+counted_alloc(void *ctx, size_t size)
+{
+    tamis_db *db = ctx;
+    void *p = db->user_allocator.alloc(db->user_allocator.ctx, size);
+
+    if (p != NULL)
+        tm_count(&db->allocated_bytes, size);
+    return p;
+}
+
+static void *
+counted_resize(void *ctx, void *p, size_t size_old, size_t size_new)
+{
+    tamis_db *db = ctx;
+    void *moved = db->user_allocator.resize(db->user_allocator.ctx, p, size_old, size_new);
+
+    if (moved != NULL)
+        tm_count(&db->allocated_bytes, (uint64_t)size_new - (uint64_t)size_old);
+    return moved;
+}
+
+static void
+counted_release(void *ctx, void *p, size_t size)
+{
+    tamis_db *db = ctx;
+
+    atomic_fetch_sub_explicit(&db->allocated_bytes, size, memory_order_relaxed);
+    db->user_allocator.release(db->user_allocator.ctx, p, size);
+}
+
+/* ---- Life of the handle --------------------------------------------------------------------------- */
+
+tamis_status
+tm_check_process(const tamis_db *db, tamis_error *err)
+{
+    if (db->env.fs->lock_is_ours(db->env.fs->ctx, db->lock))
+        return TAMIS_OK;
+    return TM_FAIL(err, TAMIS_INVALID,
+                   "%s was opened by another process: a child made by fork() opens it anew",
+                   db->path);
+}
+
+static void
+init_policy(tamis_db *db)
+{
+    // A table is as large as a memtable, so that one flush is one table; 64 MiB bounds what one job of a deep level rewrites.
+    uint64_t table_bytes = db->options.write_buffer_bytes < ((uint64_t)64 << 20)
+                               ? db->options.write_buffer_bytes
+                               : (uint64_t)64 << 20;
+
+    db->policy.level0_file_count_trigger = TM_LEVEL0_TRIGGER;
+    db->policy.level_base_bytes = TM_LEVEL_BASE_TABLES * table_bytes;
+    db->policy.level_ratio = TM_LEVEL_RATIO;
+    db->policy.table_bytes = table_bytes;
+
+    db->table_options.block_bytes = db->options.block_bytes;
+    db->table_options.compress = db->options.compression == TAMIS_COMPRESSION_LZ4;
+    db->table_options.filter_kind = db->options.filter_kind;
+    db->table_options.filter_bits_per_key = db->options.filter_bits_per_key;
+    db->table_options.filter_false_positive_rate = db->options.filter_false_positive_rate;
+}
+
+/* A handle that destroy_handle() takes, whatever comes after. */
+static tamis_status
+create_handle(const char *path, const tamis_options *options, const struct tm_runtime *runtime,
+              tamis_db **db_out, tamis_error *err)
+{
+    tamis_allocator allocator =
+        options->allocator != NULL ? *options->allocator : tm_allocator_default();
+    tamis_db *db = allocator.alloc(allocator.ctx, sizeof *db);
+
+    if (db == NULL)
+        return TM_NO_MEMORY(err, sizeof *db);
+    memset(db, 0, sizeof *db);
+    db->user_allocator = allocator;
+    db->env.allocator =
+        (tamis_allocator){db, counted_alloc, counted_resize, counted_release};
+    db->env.fs = options->fs != NULL ? options->fs : tamis_fs_posix();
+    db->env.runtime = runtime;
+    db->options = *options;
+    db->snapshots.previous = db->snapshots.next = &db->snapshots;
+    runtime->mutex_init(runtime->ctx, &db->mutex);
+    runtime->mutex_init(runtime->ctx, &db->view_mutex);
+    runtime->cond_init(runtime->ctx, &db->changed);
+    db->path_bytes = strlen(path) + 1;
+    db->path = tm_alloc(&db->env, db->path_bytes);
+    *db_out = db;
+    if (db->path == NULL)
+        return TM_NO_MEMORY(err, db->path_bytes);
+    memcpy(db->path, path, db->path_bytes);
+    db->cache = tm_cache_create(&db->env, options->block_cache_bytes);
+    if (db->cache == NULL)
+        return TM_NO_MEMORY(err, 1);
+    init_policy(db);
+    return TAMIS_OK;
+}
+
+/* Let go of everything that is there. No thread runs any more. */
+static void
+destroy_handle(tamis_db *db)
+{
+    const struct tm_runtime *runtime = db->env.runtime;
+    const tamis_fs *fs = db->env.fs;
+    tamis_allocator allocator = db->user_allocator;
+
+    if (db->view != NULL)
+        tm_view_unref_locked(db, db->view);
+    tm_memtable_unref(db->mem);
+    tm_memtable_unref(db->imm);
+    if (db->version != NULL)
+        tm_version_unref(&db->env, db->version, &db->trash);
+    while (db->trash != NULL) { // all files of the store: closed, not removed
+        struct tm_file *file = db->trash;
+
+        db->trash = file->trash_next;
+        tm_file_destroy(&db->env, file);
+    }
+    (void)tm_wal_close(db, &db->wal, NULL); // synced before, or lost with the error that brought us here
+    (void)tm_wal_close(db, &db->old_wal, NULL);
+    tm_manifest_close(&db->manifest);
+    tm_cache_destroy(db->cache);
+    if (db->lock != NULL)
+        fs->unlock(fs->ctx, db->lock);
+    if (db->dir != NULL)
+        fs->close_dir(fs->ctx, db->dir);
+    tm_release(&db->env, db->path, db->path_bytes);
+    runtime->cond_deinit(runtime->ctx, &db->changed);
+    runtime->mutex_deinit(runtime->ctx, &db->view_mutex);
+    runtime->mutex_deinit(runtime->ctx, &db->mutex);
+    assert(tm_counted(&db->allocated_bytes) == 0);
+    allocator.release(allocator.ctx, db, sizeof *db);
+}
+
+/* ---- Open ----------------------------------------------------------------------------------------- */
+
+enum directory_state {
+    DIRECTORY_EMPTY,    // nothing of ours, or a creation that was cut short
+    DIRECTORY_STORE,    // CURRENT is there
+    DIRECTORY_HEADLESS, // files of a store, but no CURRENT
+};
+
+static tamis_status
+inspect_directory(const struct tm_env *env, tamis_dir *dir, enum directory_state *state_out,
+                  tamis_error *err)
+{
+    struct tm_listing listing;
+    tamis_status status = tm_listing_read(env, dir, &listing, err);
+
+    if (status != TAMIS_OK)
+        return status;
+    // Creation makes LOCK, MANIFEST-000001 and CURRENT in this order, and a log only after that.
+    *state_out = DIRECTORY_EMPTY;
+    for (size_t i = 0; i < listing.count; i++)
+        if (listing.files[i].kind == TM_NAME_TABLE || listing.files[i].kind == TM_NAME_LOG ||
+            (listing.files[i].kind == TM_NAME_MANIFEST && listing.files[i].number != 1))
+            *state_out = DIRECTORY_HEADLESS;
+    if (listing.has[TM_NAME_CURRENT])
+        *state_out = DIRECTORY_STORE;
+    tm_listing_release(env, &listing);
+    return TAMIS_OK;
+}
+
+/* What the directory holds against what the caller wants. */
+static tamis_status
+check_directory(const tamis_db *db, enum directory_state state, tamis_error *err)
+{
+    if (state == DIRECTORY_HEADLESS)
+        return TM_FAIL(err, TAMIS_CORRUPT,
+                       "%s: CURRENT is missing, but other files of a store are there", db->path);
+    if (state == DIRECTORY_STORE && db->options.error_if_exists)
+        return TM_FAIL(err, TAMIS_INVALID, "%s: a store is there, and error_if_exists is set",
+                       db->path);
+    if (state == DIRECTORY_EMPTY && !db->options.create_if_missing)
+        return TM_FAIL(err, TAMIS_NOT_FOUND, "%s: no store there, and create_if_missing is not set",
+                       db->path);
+    return TAMIS_OK;
+}
+
+static tamis_status
+start_threads(tamis_db *db, tamis_error *err)
+{
+    const struct tm_runtime *runtime = db->env.runtime;
+    int os_error;
+
+    os_error = runtime->thread_start(runtime->ctx, &db->flush_thread, tm_flush_worker, db);
+    if (os_error != 0)
+        return TM_FAIL_OS(err, TAMIS_IO, os_error, "no thread for flushing");
+    db->flush_thread_started = true;
+    os_error = runtime->thread_start(runtime->ctx, &db->compact_thread, tm_compact_worker, db);
+    if (os_error != 0)
+        return TM_FAIL_OS(err, TAMIS_IO, os_error, "no thread for compaction");
+    db->compact_thread_started = true;
+    return TAMIS_OK;
+}
+
+static void
+stop_threads(tamis_db *db)
+{
+    const struct tm_runtime *runtime = db->env.runtime;
+
+    tm_lock(db);
+    atomic_store_explicit(&db->closing, true, memory_order_relaxed);
+    tm_notify(db);
+    tm_unlock(db);
+    if (db->compact_thread_started)
+        runtime->thread_join(runtime->ctx, &db->compact_thread);
+    if (db->flush_thread_started)
+        runtime->thread_join(runtime->ctx, &db->flush_thread);
+    db->flush_thread_started = db->compact_thread_started = false;
+}
+
+static tamis_status
+open_store(tamis_db *db, bool *created_out, tamis_error *err)
+{
+    const tamis_fs *fs = db->env.fs;
+    enum directory_state state;
+    tamis_status status;
+
+    status = fs->open_dir(fs->ctx, db->path, db->options.create_if_missing, created_out, &db->dir,
+                          err);
+    if (status != TAMIS_OK)
+        return status;
+    // Look before locking: a directory without a store must stay as it is.
+    status = inspect_directory(&db->env, db->dir, &state, err);
+    if (status == TAMIS_OK)
+        status = check_directory(db, state, err);
+    if (status == TAMIS_OK)
+        status = fs->lock(fs->ctx, db->dir, &db->lock, err);
+    if (status != TAMIS_OK)
+        return status;
+    // Look again: now nobody else changes it.
+    status = inspect_directory(&db->env, db->dir, &state, err);
+    if (status == TAMIS_OK)
+        status = check_directory(db, state, err);
+    if (status == TAMIS_OK)
+        status = state == DIRECTORY_STORE ? tm_recover(db, err) : tm_create_store(db, err);
+    if (status != TAMIS_OK)
+        return status;
+    db->table_options.hash_seed = db->hash_seed;
+    db->compact_due = true;
+    return start_threads(db, err);
+}
+
+tamis_status
+tm_open(const char *path, const tamis_options *options, const struct tm_runtime *runtime,
+        tamis_db **db_out, tamis_error *err)
+{
+    tamis_options checked;
+    tamis_db *db = NULL;
+    bool created = false;
+    tamis_status status;
+
+    *db_out = NULL;
+    if (path == NULL || path[0] == '\0')
+        return TM_FAIL(err, TAMIS_INVALID, "path: expected the name of a directory, found none");
+    status = tm_options_check(options, &checked, err);
+    if (status != TAMIS_OK)
+        return status;
+    status = create_handle(path, &checked, runtime, &db, err);
+    if (status == TAMIS_OK)
+        status = open_store(db, &created, err);
+    if (status != TAMIS_OK) {
+        if (db != NULL) {
+            const tamis_fs *fs = db->env.fs;
+
+            stop_threads(db);
+            destroy_handle(db);
+            if (created) // a directory that holds nothing yet; else the next open finishes the creation
+                (void)fs->remove_dir(fs->ctx, path, NULL);
+        }
+        return status;
+    }
+    *db_out = db;
+    return TAMIS_OK;
+}
+
+tamis_status
+tamis_open(const char *path, const tamis_options *options, tamis_db **db_out, tamis_error *err)
+{
+    return tm_open(path, options, tm_runtime_posix(), db_out, err);
+}
+
+/* ---- Close ---------------------------------------------------------------------------------------- */
+
+/* The last words: everything written is synced, and the manifest says where the log ends. */
+static tamis_status
+settle_store(tamis_db *db, tamis_error *err)
+{
+    const tamis_fs *fs = db->env.fs;
+    struct tm_edit edit = {0};
+    struct tm_buf record = {0};
+    tamis_status status;
+
+    if (db->failure.code != TAMIS_OK)
+        return tm_stored_failure(&db->failure, err);
+    status = fs->sync(fs->ctx, db->wal.file, err);
+    if (status != TAMIS_OK)
+        return status;
+    edit.next_file_number = db->next_file_number;
+    edit.log_end_number = db->wal.number;
+    edit.log_end_bytes = db->wal.writer.offset;
+    status = tm_edit_encode(&db->env, &edit, &record, err);
+    if (status == TAMIS_OK)
+        status = tm_manifest_append(&db->manifest, tm_slice(record.data, record.length), err);
+    tm_buf_release(&db->env, &record);
+    if (status == TAMIS_OK)
+        status = tm_wal_close(db, &db->wal, err);
+    return status;
+}
+
+static tamis_status
+check_idle(tamis_db *db, tamis_error *err)
+{
+    uint32_t handles = atomic_load_explicit(&db->live_handles, memory_order_acquire);
+    uint32_t reads = atomic_load_explicit(&db->pinned_views, memory_order_acquire);
+    tamis_status status = TAMIS_OK;
+
+    tm_lock(db);
+    if (handles != 0)
+        status = TM_FAIL(err, TAMIS_BUSY,
+                         "%s: %u iterators, snapshots or pinned values are alive", db->path,
+                         (unsigned)handles);
+    else if (reads != 0 || db->active_calls != 0 || db->writes_head != NULL)
+        status = TM_FAIL(err, TAMIS_BUSY, "%s: calls are running", db->path);
+    tm_unlock(db);
+    return status;
+}
+
+tamis_status
+tamis_close(tamis_db *db, tamis_error *err)
+{
+    tamis_status status;
+
+    if (db == NULL)
+        return TAMIS_OK;
+    status = tm_check_process(db, err);
+    if (status == TAMIS_OK)
+        status = check_idle(db, err);
+    if (status != TAMIS_OK)
+        return status;
+    stop_threads(db);
+    status = settle_store(db, err);
+    destroy_handle(db);
+    return status;
+}
+
+/* ---- Destroy -------------------------------------------------------------------------------------- */
+
+static tamis_status
+remove_files(const struct tm_env *env, tamis_dir *dir, const struct tm_listing *listing,
+             tamis_error *err)
+{
+    // CURRENT first: what is left of a destruction that was cut short is no store.
+    tamis_status status = env->fs->remove(env->fs->ctx, dir, "CURRENT", err);
+
+    for (size_t i = 0; status == TAMIS_OK && i < listing->count; i++) {
+        enum tm_name_kind kind = listing->files[i].kind;
+        char name[TM_NAME_BYTES_MAX];
+
+        if (kind == TM_NAME_MANIFEST || kind == TM_NAME_TABLE || kind == TM_NAME_LOG)
+            status = env->fs->remove(env->fs->ctx, dir,
+                                     tm_name_make(kind, listing->files[i].number, name), err);
+        else if (kind == TM_NAME_TEMPORARY)
+            status = env->fs->remove(env->fs->ctx, dir, "CURRENT.tmp", err);
+    }
+    if (status == TAMIS_OK)
+        status = env->fs->remove(env->fs->ctx, dir, "LOCK", err);
+    return status;
+}
+
+tamis_status
+tamis_destroy(const char *path, const tamis_options *options, tamis_error *err)
+{
+    struct tm_env env;
+    tamis_options checked;
+    struct tm_listing listing = {0};
+    tamis_dir *dir = NULL;
+    tamis_lock *lock = NULL;
+    bool created;
+    tamis_status status = tm_options_check(options, &checked, err);
+
+    if (status != TAMIS_OK)
+        return status;
+    env.allocator = checked.allocator != NULL ? *checked.allocator : tm_allocator_default();
+    env.fs = checked.fs != NULL ? checked.fs : tamis_fs_posix();
+    env.runtime = tm_runtime_posix();
+
+    status = env.fs->open_dir(env.fs->ctx, path, false, &created, &dir, err);
+    if (status != TAMIS_OK)
+        return status;
+    status = tm_listing_read(&env, dir, &listing, err);
+    if (status == TAMIS_OK && listing.count == 0)
+        status = TM_FAIL(err, TAMIS_NOT_FOUND, "%s: no store there", path);
+    if (status == TAMIS_OK)
+        status = env.fs->lock(env.fs->ctx, dir, &lock, err);
+    if (status == TAMIS_OK)
+        status = remove_files(&env, dir, &listing, err);
+    if (lock != NULL)
+        env.fs->unlock(env.fs->ctx, lock);
+    env.fs->close_dir(env.fs->ctx, dir);
+    if (status == TAMIS_OK)
+        status = env.fs->remove_dir(env.fs->ctx, path, err);
+    tm_listing_release(&env, &listing);
+    return status;
+}

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * engine/db_internal.h -- struct tamis_db, grouped by protection, and what the files of engine/ offer one another.
+ *
+ * Threads of a store: those of its users, one that syncs full logs and flushes memtables, one that compacts.
+ *
+ * LOCK ORDER   mutex, then view_mutex, then locks inside the cache. No lock is held during file I/O.
+ *
+ * Invariants
+ *   E1  One writer at a time, the leader of the write queue, appends to the log, adds to the memtable and rotates both.
+ *   E2  A write is visible to reads after it is in the log, as far as asked for, and in the memtable.
+ *   E3  An immutable memtable exists from rotation until its table is in the manifest; its log is removed after that.
+ *   E4  No sync of the new log is acknowledged, and no manifest edit is written, before the old log is synced (W3).
+ *   E5  The first failure of log or manifest is final: nothing is written, nothing is removed, until the store is opened again.
+ *   E6  A file is removed only after the manifest that no longer needs it is durable, and when nobody reads it.
+ *   E7  Sequences are given out once; one that a failed write took is not given to another.
+ */
+#ifndef TM_ENGINE_DB_INTERNAL_H
+#define TM_ENGINE_DB_INTERNAL_H
+
+#include <stdatomic.h>
+
+#include <tamis/tamis.h>
+
+#include "engine/batch.h"
+#include "engine/compact_pick.h"
+#include "engine/manifest.h"
+#include "engine/memtable.h"
+#include "engine/names.h"
+#include "engine/version.h"
+#include "engine/wal.h"
+
+enum {
+    // Level-0 tables at which compaction is due. Each may be asked by every lookup; four is where merging pays.
+    TM_LEVEL0_TRIGGER = 4,
+    // Level-0 tables at which writes wait: compaction is then a whole level behind.
+    TM_LEVEL0_STOP = 20,
+    TM_LEVEL_RATIO = 10,
+    // Level 1 holds as much as level 0 does when it is due.
+    TM_LEVEL_BASE_TABLES = 4,
+    // Writes that share one append of the log: large enough to share a sync widely, small enough not to delay the first.
+    TM_GROUP_BYTES_MAX = 1 << 20,
+};
+
+/* What reads look at: pinned as a whole, replaced as a whole. */
+struct tm_view {
+    _Atomic uint32_t references;
+    struct tm_memtable *mem;
+    struct tm_memtable *imm; // NULL: none is waiting to be flushed
+    struct tm_version *version;
+};
+
+struct tm_wal {
+    uint64_t number; // 0: none
+    tamis_file *file;
+    struct tm_record_writer writer;
+};
+
+struct tamis_snapshot {
+    uint64_t sequence;
+    struct tamis_snapshot *previous, *next; // in tamis_db::snapshots, ascending by sequence
+};
+
+/* A write in the queue; lives on its caller's stack. */
+struct tm_write {
+    struct tm_entry entry;      // a single operation ...
+    const tamis_batch *batch;   // ... or a batch
+    bool rotate;                // ... or a request to move on to a new memtable
+    uint32_t operation_count;
+    size_t bytes;               // keys and values
+    bool sync;
+    bool waiting;               // on `cond`
+    bool done;
+    tamis_status status;
+    tamis_error *err;
+    struct tm_cond cond;
+    tamis_db *db;
+    struct tm_write *next;
+};
+
+/* A manual compaction in the queue; lives on its caller's stack. */
+struct tm_compact_request {
+    const tamis_slice *from;
+    const tamis_slice *to;
+    uint32_t level; // where the next step looks first
+    bool done;
+    tamis_status status;
+    tamis_error *err;
+    struct tm_compact_request *next;
+};
+
+struct tm_counters { // atomic, relaxed
+    _Atomic uint64_t gets, gets_found, memtable_hits, tables_skipped_by_range, tables_read;
+    _Atomic uint64_t user_bytes_written, log_bytes_written;
+    _Atomic uint64_t flush_bytes_written, compaction_bytes_written, compaction_bytes_read;
+    _Atomic uint64_t flush_count, compaction_count, move_count;
+    _Atomic uint64_t stall_count, stall_ns;
+};
+
+struct tamis_db {
+    // Immutable after open
+    struct tm_env env;           // its allocator counts into allocated_bytes
+    tamis_allocator user_allocator;
+    tamis_options options;
+    char *path;
+    size_t path_bytes;           // of the allocation
+    tamis_dir *dir;
+    tamis_lock *lock;
+    uint64_t hash_seed;
+    struct tm_cache *cache;
+    struct tm_table_options table_options;
+    struct tm_compact_policy policy;
+    struct tm_thread flush_thread, compact_thread;
+    bool flush_thread_started, compact_thread_started;
+
+    // Guarded by mutex
+    struct tm_mutex mutex;
+    struct tm_cond changed;      // anything that somebody may wait for
+    struct tm_write *writes_head, *writes_tail; // the head leads (E1)
+    struct tm_memtable *mem, *imm;
+    struct tm_version *version;
+    struct tm_wal old_wal;       // rotated away, not yet synced; number 0: none
+    struct tm_watermark synced;  // the newest completed sync
+    uint64_t last_sequence;      // given out
+    uint64_t imm_last_sequence;
+    uint64_t next_file_number;
+    struct tm_manifest manifest; // used by whoever set manifest_busy
+    bool manifest_busy;
+    uint64_t manifest_log_number;    // tag 4 as the manifest has it
+    uint64_t manifest_last_sequence; // tag 3
+    tamis_error failure;         // E5; code TAMIS_OK: none
+    tamis_error flush_error;     // of the last flush; taken by the next write that needs room, then tried again
+    tamis_error compact_error;   // stops automatic compaction
+    struct tm_file *trash;       // V2
+    struct tamis_snapshot snapshots; // ring head
+    struct tm_compact_request *requests;
+    bool compact_due;            // the picker has not said "nothing" since the version changed
+    bool compact_running;
+    bool purging;
+    uint32_t active_calls;       // flush, compact_range, wait_idle, verify: close is BUSY meanwhile
+
+    // Owned by the leader of the write queue
+    struct tm_wal wal;
+
+    // Guarded by view_mutex
+    struct tm_mutex view_mutex;
+    struct tm_view *view;
+
+    // Atomic
+    _Atomic uint64_t visible_sequence; // newest that reads see
+    _Atomic uint64_t allocated_bytes;
+    _Atomic uint32_t live_handles;     // iterators, snapshots, pinned values
+    _Atomic uint32_t pinned_views;     // reads that are running
+    _Atomic bool closing;
+    struct tm_counters counters;
+};
+
+static inline void
+tm_count(_Atomic uint64_t *counter, uint64_t amount)
+{
+    atomic_fetch_add_explicit(counter, amount, memory_order_relaxed);
+}
+
+static inline uint64_t
+tm_counted(const _Atomic uint64_t *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+static inline void
+tm_lock(tamis_db *db)
+{
+    db->env.runtime->lock(db->env.runtime->ctx, &db->mutex);
+}
+
+static inline void
+tm_unlock(tamis_db *db)
+{
+    db->env.runtime->unlock(db->env.runtime->ctx, &db->mutex);
+}
+
+static inline void
+tm_notify(tamis_db *db)
+{
+    db->env.runtime->notify(db->env.runtime->ctx, &db->changed);
+}
+
+/** With the mutex held: the one place in which the engine waits. */
+static inline void
+tm_wait(tamis_db *db, struct tm_cond *cond, bool (*predicate)(void *arg), void *arg)
+{
+    db->env.runtime->wait(db->env.runtime->ctx, cond, &db->mutex, predicate, arg);
+}
+
+/** INVALID in a forked child: the parent owns the store. */
+TAMIS_NODISCARD tamis_status tm_check_process(const tamis_db *db, tamis_error *err);
+/** Copy a stored failure out; returns its code. */
+tamis_status tm_stored_failure(const tamis_error *stored, tamis_error *err);
+/** With the mutex held: store the first failure (E5) and wake everybody. */
+void tm_set_failure(tamis_db *db, tamis_status status, const tamis_error *err);
+
+/* ---- view.c --------------------------------------------------------------------------------------- */
+
+/** With the mutex held: make and publish a view of mem, imm and version. Cannot fail: `view` was allocated before. */
+void tm_view_publish(tamis_db *db, struct tm_view *view);
+struct tm_view *tm_view_alloc(tamis_db *db); // NULL: no memory
+/** Pin the newest view; *sequence_out is the newest sequence visible in it. */
+struct tm_view *tm_view_pin(tamis_db *db, uint64_t *sequence_out);
+void tm_view_ref(struct tm_view *view);
+void tm_view_unref(tamis_db *db, struct tm_view *view); // without the mutex
+void tm_view_unref_locked(tamis_db *db, struct tm_view *view);
+
+/* ---- change.c ------------------------------------------------------------------------------------- */
+
+/* A step from one version to the next. */
+struct tm_change {
+    struct tm_file **removed;
+    uint32_t *removed_levels;
+    size_t removed_count;
+    struct tm_file_add *added; // taken: when the change fails they become garbage
+    size_t added_count;
+    bool drops_imm;            // the tables added hold what the immutable memtable held
+};
+
+/**
+ * With the mutex held (let go during I/O): write the change to the manifest, then publish the new version. Garbage goes to the trash.
+ *
+ * @return TAMIS_OK; TAMIS_NO_MEMORY, TAMIS_CORRUPT: nothing happened; else the failure that is now final (E5)
+ */
+TAMIS_NODISCARD tamis_status tm_change_apply(tamis_db *db, struct tm_change *change,
+                                             tamis_error *err);
+/** The whole state as a snapshot edit; arrays in memory of the env, keys borrowed. Release with tm_snapshot_edit_release(). */
+TAMIS_NODISCARD tamis_status tm_snapshot_edit(tamis_db *db, const struct tm_version *version,
+                                              struct tm_edit *edit, tamis_error *err);
+void tm_snapshot_edit_release(tamis_db *db, struct tm_edit *edit);
+/** With the mutex held (let go during I/O): close and remove the garbage, unless a failure forbids it (E5). */
+void tm_purge_trash(tamis_db *db);
+
+/* ---- flush.c, compact_run.c ----------------------------------------------------------------------- */
+
+/** Open the table `number` and wrap it. Facts are taken (zeroed) on OK. */
+TAMIS_NODISCARD tamis_status tm_file_open(tamis_db *db, uint64_t number,
+                                          struct tm_table_facts *facts, struct tm_file **file_out,
+                                          tamis_error *err);
+
+/* Tables made by a merge. Zeroed is empty. */
+struct tm_outputs {
+    struct tm_file_add *adds;
+    size_t count;
+    size_t capacity;
+};
+
+/* What a merge may drop and where it must cut. */
+struct tm_merge_rules {
+    const uint64_t *snapshots; // ascending; the newest visible sequence last
+    size_t snapshot_count;
+    uint32_t level;            // of the outputs
+    uint64_t table_bytes;      // close an output at about this size, between keys; UINT64_MAX: one table
+    bool (*drops_tombstone)(void *arg, tamis_slice key); // NULL: keep all
+    void *arg;
+};
+
+/**
+ * Write the entries of `iter` that the rules keep into new tables. Without the mutex.
+ *
+ * @return TAMIS_OK; TAMIS_BUSY when the store is closing; else the failure. On failure the tables made are gone.
+ */
+TAMIS_NODISCARD tamis_status tm_merge_write(tamis_db *db, struct tm_iter *iter,
+                                            const struct tm_merge_rules *rules,
+                                            struct tm_outputs *outputs, tamis_error *err);
+/** Remove the files of outputs that no version took. */
+void tm_outputs_discard(tamis_db *db, struct tm_outputs *outputs);
+void tm_outputs_release(tamis_db *db, struct tm_outputs *outputs); // the array only
+
+/** Write `mem` as a level-0 table; none when it is empty. Without the mutex. */
+TAMIS_NODISCARD tamis_status tm_flush_memtable(tamis_db *db, struct tm_memtable *mem,
+                                               const uint64_t *snapshots, size_t snapshot_count,
+                                               struct tm_outputs *outputs, tamis_error *err);
+/** With the mutex held: sequences of live snapshots, ascending, then the newest visible one. */
+TAMIS_NODISCARD tamis_status tm_snapshot_list(tamis_db *db, uint64_t **list_out,
+                                              size_t *count_out, tamis_error *err);
+
+/** Run a job. With the mutex held (let go meanwhile). */
+TAMIS_NODISCARD tamis_status tm_compact_run(tamis_db *db, const struct tm_compact_job *job,
+                                            tamis_error *err);
+
+/* ---- worker.c ------------------------------------------------------------------------------------- */
+
+void tm_flush_worker(void *db);
+void tm_compact_worker(void *db);
+
+/* ---- write.c -------------------------------------------------------------------------------------- */
+
+/** Make the next log file and its start record, durable by name. Without the mutex. */
+TAMIS_NODISCARD tamis_status tm_wal_create(tamis_db *db, uint64_t number,
+                                           const struct tm_wal_start *start, struct tm_wal *wal_out,
+                                           tamis_error *err);
+tamis_status tm_wal_close(tamis_db *db, struct tm_wal *wal, tamis_error *err);
+/** Put a write through the queue. */
+TAMIS_NODISCARD tamis_status tm_write_submit(tamis_db *db, struct tm_write *write,
+                                             tamis_error *err);
+
+/* ---- recover.c ------------------------------------------------------------------------------------ */
+
+/** Bring an existing store to life: manifest, tables, logs; write what the logs held; start a new log and manifest. */
+TAMIS_NODISCARD tamis_status tm_recover(tamis_db *db, tamis_error *err);
+/** Make a new store in the directory, finishing a creation that was cut short. */
+TAMIS_NODISCARD tamis_status tm_create_store(tamis_db *db, tamis_error *err);
+
+/* What stands in a directory. */
+struct tm_listing {
+    struct tm_listed {
+        enum tm_name_kind kind;
+        uint64_t number;
+    } *files; // sorted by kind, then number
+    size_t count;
+    size_t capacity;
+    uint64_t number_max;
+    bool has[TM_NAME_LOG + 1];
+};
+TAMIS_NODISCARD tamis_status tm_listing_read(const struct tm_env *env, tamis_dir *dir,
+                                             struct tm_listing *listing, tamis_error *err);
+void tm_listing_release(const struct tm_env *env, struct tm_listing *listing);
+
+/* ---- level_iter.c --------------------------------------------------------------------------------- */
+
+/** Walk `count` disjoint, ascending files one after the other. `files` is borrowed, and outlives the iterator. */
+TAMIS_NODISCARD tamis_status tm_level_iter(const struct tm_env *env, struct tm_file *const *files,
+                                           size_t count, bool fill_cache,
+                                           struct tm_iter **iter_out, tamis_error *err);
+
+/* ---- options.c ------------------------------------------------------------------------------------ */
+
+/** Fill *options with the caller's (NULL: defaults) after checking every field. TAMIS_OK or TAMIS_INVALID. */
+TAMIS_NODISCARD tamis_status tm_options_check(const tamis_options *given, tamis_options *options,
+                                              tamis_error *err);
+
+#endif

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * engine/read.c -- the life of a point lookup.
+ *
+ *     1 hash  2 pin a view  3 memtables  4 candidate files, their filter lines prefetched  5 filters  |  6 index and block
+ *     7 search in the block (sstable/)  |  8 the answer
+ *
+ * `grep -rn "READ PATH" engine sstable` prints the stops in order.
+ *
+ * Invariants
+ *   R1  Places are asked from newest to oldest; the first that knows the key, found or deleted, ends the search.
+ *   R2  "no" of a filter skips its file; "maybe" is checked in the file. Snapshots do not matter to filters: a filter
+ *       holds the keys of all versions, tombstones included.
+ */
+#include <assert.h>
+
+#include "engine/db_internal.h"
+#include "filter/hash.h"
+
+/* Candidates whose filter lines are in flight together: more than any tree at rest has, few enough for the
+ * machine's buffers of outstanding misses; a deeper level 0 takes another round. */
+enum { CANDIDATES_MAX = 16 };
+
+/* Where the search for candidates stands. */
+struct candidate_cursor {
+    const struct tm_version *version;
+    tamis_slice key;
+    uint32_t level;
+    uint32_t index; // of level 0
+    uint64_t skipped_by_range;
+};
+
+/* What a lookup found, and what keeps its bytes where they are. */
+struct answer {
+    enum tm_lookup lookup;
+    tamis_slice value;
+    struct tm_block *block;       // a reference, or NULL
+    struct tm_memtable *memtable; // borrowed from the view, or NULL
+};
+
+static struct tm_file *
+next_candidate(struct candidate_cursor *cursor)
+{
+    const struct tm_level *level = &cursor->version->level[0];
+
+    while (cursor->level == 0 && cursor->index < level->file_count) {
+        struct tm_file *file = level->files[cursor->index++];
+
+        if (tm_file_overlaps(file, &cursor->key, &cursor->key))
+            return file;
+        cursor->skipped_by_range++;
+    }
+    while (++cursor->level < TAMIS_LEVEL_COUNT) {
+        struct tm_file *file;
+
+        level = &cursor->version->level[cursor->level];
+        if (level->file_count == 0)
+            continue;
+        file = tm_level_find(level, cursor->key);
+        cursor->skipped_by_range += level->file_count - (file != NULL);
+        if (file != NULL)
+            return file;
+    }
+    return NULL;
+}
+
+/* The hash under a table's own seed: the store's, unless the table came from elsewhere. */
+static uint64_t
+hash_for(const tamis_db *db, const struct tm_file *file, tamis_slice key, uint64_t hash)
+{
+    uint64_t seed = tm_table_hash_seed(file->table);
+    return seed == db->hash_seed ? hash : tm_hash64(key.data, key.length, seed);
+}
+
+/* Search one file whose filter said "maybe"; tells whether the filter was right. */
+static tamis_status
+search_file(tamis_db *db, struct tm_file *file, tamis_slice key, uint64_t hash, uint64_t sequence,
+            struct answer *answer, tamis_error *err)
+{
+    struct tm_found found;
+    tamis_status status;
+
+    status = tm_table_search(file->table, key, hash, sequence, &found, err);
+    if (status != TAMIS_OK)
+        return status;
+    tm_count(&db->counters.tables_read, 1);
+    tm_count(found.lookup != TM_ABSENT ? &file->filter_true_positives
+                                       : &file->filter_false_positives,
+             1);
+    answer->lookup = found.lookup;
+    answer->value = found.value;
+    answer->block = found.block;
+    return TAMIS_OK;
+}
+
+/* Ask files until one knows the key. With `filters_only` the first "maybe" ends the search as FOUND. */
+static tamis_status
+search_files(tamis_db *db, const struct tm_version *version, tamis_slice key, uint64_t hash,
+             uint64_t sequence, bool filters_only, struct answer *answer, tamis_error *err)
+{
+    struct candidate_cursor cursor = {.version = version, .key = key};
+    struct tm_file *candidates[CANDIDATES_MAX];
+    uint64_t hashes[CANDIDATES_MAX];
+    tamis_status status = TAMIS_OK;
+    uint32_t count;
+
+    do {
+        /* READ PATH 4/8: the files whose range holds the key, newest first; all their filter lines are on the
+         * way before the first is looked at. */
+        for (count = 0; count < CANDIDATES_MAX; count++) {
+            struct tm_file *file = next_candidate(&cursor);
+
+            if (file == NULL)
+                break;
+            candidates[count] = file;
+            hashes[count] = hash_for(db, file, key, hash);
+            tamis_filter_prefetch(tm_table_filter(file->table), hashes[count]);
+        }
+        /* READ PATH 5/8: ask the filters, newest to oldest (R1, R2). */
+        for (uint32_t i = 0; i < count && answer->lookup == TM_ABSENT; i++) {
+            struct tm_file *file = candidates[i];
+
+            tm_count(&file->filter_probes, 1);
+            if (!tamis_filter_may_contain(tm_table_filter(file->table), hashes[i])) {
+                tm_count(&file->filter_negatives, 1);
+                continue;
+            }
+            if (filters_only) {
+                answer->lookup = TM_FOUND;
+                break;
+            }
+            status = search_file(db, file, key, hashes[i], sequence, answer, err);
+            if (status != TAMIS_OK)
+                goto out;
+        }
+    } while (count == CANDIDATES_MAX && answer->lookup == TM_ABSENT);
+
+out:
+    tm_count(&db->counters.tables_skipped_by_range, cursor.skipped_by_range);
+    return status;
+}
+
+static void
+search_memtables(tamis_db *db, const struct tm_view *view, tamis_slice key, uint64_t sequence,
+                 struct answer *answer)
+{
+    struct tm_memtable *const memtables[2] = {view->mem, view->imm};
+
+    for (int i = 0; i < 2 && memtables[i] != NULL && answer->lookup == TM_ABSENT; i++) {
+        struct tm_memtable_found found;
+
+        tm_memtable_get(memtables[i], key, sequence, &found);
+        answer->lookup = found.lookup;
+        answer->value = found.value;
+        answer->memtable = memtables[i];
+    }
+    if (answer->lookup != TM_ABSENT)
+        tm_count(&db->counters.memtable_hits, 1);
+}
+
+/* The lookup itself, in a pinned view. */
+static tamis_status
+look_up(tamis_db *db, const struct tm_view *view, tamis_slice key, uint64_t sequence,
+        bool filters_only, struct answer *answer, tamis_error *err)
+{
+    /* READ PATH 1/8: one hash of the key serves every filter and every tag. */
+    uint64_t hash = tm_hash64(key.data, key.length, db->hash_seed);
+
+    memset(answer, 0, sizeof *answer);
+    /* READ PATH 3/8: memtables, newest first. */
+    search_memtables(db, view, key, sequence, answer);
+    if (answer->lookup != TM_ABSENT)
+        return TAMIS_OK;
+    return search_files(db, view->version, key, hash, sequence, filters_only, answer, err);
+}
+
+/* Check what a read was given, and pin what it looks at. */
+static tamis_status
+begin_read(tamis_db *db, const tamis_read_options *options, tamis_slice key,
+           struct tm_view **view_out, uint64_t *sequence_out, tamis_error *err)
+{
+    tamis_status status = tm_check_key(key, err);
+
+    if (status == TAMIS_OK)
+        status = tm_check_process(db, err);
+    if (status != TAMIS_OK)
+        return status;
+    if (options != NULL && options->struct_size != sizeof *options)
+        return TM_FAIL(err, TAMIS_INVALID,
+                       "read options: expected struct_size %zu, found %u: use "
+                       "tamis_read_options_init()",
+                       sizeof *options, (unsigned)options->struct_size);
+    /* READ PATH 2/8: pin the memtables and the version, so that nothing of them goes away meanwhile. */
+    *view_out = tm_view_pin(db, sequence_out);
+    if (options != NULL && options->snapshot != NULL)
+        *sequence_out = options->snapshot->sequence;
+    return TAMIS_OK;
+}
+
+/* READ PATH 8/8: the answer. DELETED in the newest place that knows the key is "not found". */
+static tamis_status
+conclude(tamis_db *db, const struct answer *answer)
+{
+    tm_count(&db->counters.gets, 1);
+    if (answer->lookup != TM_FOUND)
+        return TAMIS_NOT_FOUND;
+    tm_count(&db->counters.gets_found, 1);
+    return TAMIS_OK;
+}
+
+tamis_status
+tamis_get(tamis_db *db, const tamis_read_options *options, tamis_slice key, void *buffer,
+          size_t capacity, size_t *length_out, tamis_error *err)
+{
+    struct tm_view *view;
+    struct answer answer;
+    uint64_t sequence;
+    tamis_status status;
+
+    status = begin_read(db, options, key, &view, &sequence, err);
+    if (status != TAMIS_OK)
+        return status;
+    status = look_up(db, view, key, sequence, false, &answer, err);
+    if (status == TAMIS_OK)
+        status = conclude(db, &answer);
+    if (status == TAMIS_OK) {
+        size_t length = answer.value.length < capacity ? answer.value.length : capacity;
+
+        if (length != 0)
+            memcpy(buffer, answer.value.data, length);
+        *length_out = answer.value.length;
+    }
+    tm_block_unref(answer.block);
+    tm_view_unref(db, view);
+    return status;
+}
+
+tamis_status
+tamis_get_pinned(tamis_db *db, const tamis_read_options *options, tamis_slice key,
+                 tamis_pinned *pinned_out, tamis_error *err)
+{
+    struct tm_view *view;
+    struct answer answer;
+    uint64_t sequence;
+    tamis_status status;
+
+    memset(pinned_out, 0, sizeof *pinned_out);
+    status = begin_read(db, options, key, &view, &sequence, err);
+    if (status != TAMIS_OK)
+        return status;
+    status = look_up(db, view, key, sequence, false, &answer, err);
+    if (status == TAMIS_OK)
+        status = conclude(db, &answer);
+    if (status == TAMIS_OK) {
+        pinned_out->value = answer.value;
+        pinned_out->owner[0] = db;
+        pinned_out->owner[1] = answer.block;
+        pinned_out->owner[2] = answer.memtable;
+        if (answer.memtable != NULL)
+            tm_memtable_ref(answer.memtable);
+        atomic_fetch_add_explicit(&db->live_handles, 1, memory_order_relaxed);
+    } else {
+        tm_block_unref(answer.block);
+    }
+    tm_view_unref(db, view);
+    return status;
+}
+
+void
+tamis_pinned_release(tamis_pinned *pinned)
+{
+    tamis_db *db = pinned->owner[0];
+
+    if (db == NULL)
+        return;
+    tm_block_unref(pinned->owner[1]);
+    tm_memtable_unref(pinned->owner[2]);
+    memset(pinned, 0, sizeof *pinned);
+    atomic_fetch_sub_explicit(&db->live_handles, 1, memory_order_release);
+}
+
+tamis_status
+tamis_exists(tamis_db *db, const tamis_read_options *options, tamis_slice key, bool *exists_out,
+             tamis_error *err)
+{
+    struct tm_view *view;
+    struct answer answer;
+    uint64_t sequence;
+    tamis_status status;
+
+    status = begin_read(db, options, key, &view, &sequence, err);
+    if (status != TAMIS_OK)
+        return status;
+    status = look_up(db, view, key, sequence, false, &answer, err);
+    if (status == TAMIS_OK)
+        *exists_out = conclude(db, &answer) == TAMIS_OK;
+    tm_block_unref(answer.block);
+    tm_view_unref(db, view);
+    return status;
+}
+
+tamis_status
+tamis_may_exist(tamis_db *db, tamis_slice key, bool *may_exist_out, tamis_error *err)
+{
+    struct tm_view *view;
+    struct answer answer;
+    uint64_t sequence;
+    tamis_status status;
+
+    status = begin_read(db, NULL, key, &view, &sequence, err);
+    if (status != TAMIS_OK)
+        return status;
+    status = look_up(db, view, key, sequence, true, &answer, err);
+    assert(answer.block == NULL);
+    if (status == TAMIS_OK)
+        *may_exist_out = answer.lookup == TM_FOUND;
+    tm_view_unref(db, view);
+    return status;
+}
+
+/* ---- Snapshots ------------------------------------------------------------------------------------ */
+
+tamis_status
+tamis_snapshot_take(tamis_db *db, tamis_snapshot **snapshot_out, tamis_error *err)
+{
+    tamis_snapshot *snapshot;
+    tamis_status status = tm_check_process(db, err);
+
+    if (status != TAMIS_OK)
+        return status;
+    snapshot = tm_alloc_zeroed(&db->env, sizeof *snapshot);
+    if (snapshot == NULL)
+        return TM_NO_MEMORY(err, sizeof *snapshot);
+    tm_lock(db);
+    snapshot->sequence = atomic_load_explicit(&db->visible_sequence, memory_order_acquire);
+    snapshot->previous = db->snapshots.previous; // sequences only grow, so the end is its place
+    snapshot->next = &db->snapshots;
+    snapshot->previous->next = snapshot;
+    snapshot->next->previous = snapshot;
+    tm_unlock(db);
+    atomic_fetch_add_explicit(&db->live_handles, 1, memory_order_relaxed);
+    *snapshot_out = snapshot;
+    return TAMIS_OK;
+}
+
+void
+tamis_snapshot_release(tamis_db *db, tamis_snapshot *snapshot)
+{
+    if (snapshot == NULL)
+        return;
+    tm_lock(db);
+    snapshot->previous->next = snapshot->next;
+    snapshot->next->previous = snapshot->previous;
+    tm_unlock(db);
+    tm_release(&db->env, snapshot, sizeof *snapshot);
+    atomic_fetch_sub_explicit(&db->live_handles, 1, memory_order_release);
+}

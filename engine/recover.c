@@ -1,0 +1,650 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * engine/recover.c -- make a new store, or bring back what a crash left.
+ *
+ *     manifest  ->  every table it lists, opened and compared  ->  logs, oldest first, into memtables and level-0 tables
+ *       ->  leftovers removed (so that a full disk gets room before new files are asked for)
+ *       ->  what the logs held, as tables  ->  a new log  ->  a new manifest, CURRENT  ->  old logs and manifest removed
+ *
+ * The chain of logs. Each names its predecessor and the length that one ended with. A log that ends earlier, in a bad spot
+ * or too short, was either synced once, as watermarks of later fragments or the manifest tell, and then it is damage; or it
+ * never was, and then it is where the crash cut: what follows in this log and all later logs are dropped, because the
+ * survivors are a prefix of what was written.
+ *
+ * Leftovers. By the time they are removed every table of the manifest and every log it needs has been seen whole, so a table
+ * that the manifest does not list is the output of a job that never counted (its inputs or its log are here), and a log
+ * below the manifest's log number is in tables.
+ *
+ * Invariants
+ *   Y1  Nothing is changed or removed before all that the manifest names was found sound.
+ *   Y2  A recovered log is never appended to; what it held is in tables before the store is opened.
+ *   Y3  A crash at any point of recovery leaves what recovery started from, or what it ends with.
+ */
+#include <assert.h>
+#include <stdlib.h>
+
+#include "engine/db_internal.h"
+
+/* ---- The directory -------------------------------------------------------------------------------- */
+
+struct listing_walk {
+    const struct tm_env *env;
+    struct tm_listing *listing;
+    tamis_status status;
+    tamis_error *err;
+};
+
+static bool
+visit_name(void *arg, const char *name)
+{
+    struct listing_walk *walk = arg;
+    struct tm_listing *listing = walk->listing;
+    uint64_t number;
+    enum tm_name_kind kind = tm_name_parse(name, &number);
+
+    if (kind == TM_NAME_FOREIGN)
+        return true;
+    if (listing->count == listing->capacity) {
+        size_t capacity = listing->capacity != 0 ? listing->capacity * 2 : 32;
+        void *grown = tm_resize(walk->env, listing->files,
+                                listing->capacity * sizeof *listing->files,
+                                capacity * sizeof *listing->files);
+
+        if (grown == NULL) {
+            walk->status = TM_NO_MEMORY(walk->err, capacity * sizeof *listing->files);
+            return false;
+        }
+        listing->files = grown;
+        listing->capacity = capacity;
+    }
+    listing->files[listing->count].kind = kind;
+    listing->files[listing->count].number = number;
+    listing->count++;
+    listing->has[kind] = true;
+    if (number > listing->number_max)
+        listing->number_max = number;
+    return true;
+}
+
+static int
+compare_listed(const void *a, const void *b)
+{
+    const struct tm_listed *left = a;
+    const struct tm_listed *right = b;
+
+    if (left->kind != right->kind)
+        return left->kind < right->kind ? -1 : 1;
+    return (left->number > right->number) - (left->number < right->number);
+}
+
+tamis_status
+tm_listing_read(const struct tm_env *env, tamis_dir *dir, struct tm_listing *listing,
+                tamis_error *err)
+{
+    struct listing_walk walk = {env, listing, TAMIS_OK, err};
+    tamis_status status;
+
+    memset(listing, 0, sizeof *listing);
+    status = env->fs->list(env->fs->ctx, dir, visit_name, &walk, err);
+    if (status == TAMIS_OK)
+        status = walk.status;
+    if (status != TAMIS_OK) {
+        tm_listing_release(env, listing);
+        return status;
+    }
+    if (listing->count != 0)
+        qsort(listing->files, listing->count, sizeof *listing->files, compare_listed);
+    return TAMIS_OK;
+}
+
+void
+tm_listing_release(const struct tm_env *env, struct tm_listing *listing)
+{
+    tm_release(env, listing->files, listing->capacity * sizeof *listing->files);
+    memset(listing, 0, sizeof *listing);
+}
+
+/* ---- Making a store ------------------------------------------------------------------------------- */
+
+static tamis_status
+remove_named(tamis_db *db, const char *name, tamis_error *err)
+{
+    return db->env.fs->remove(db->env.fs->ctx, db->dir, name, err);
+}
+
+/* The first manifest of a new store, and CURRENT. */
+static tamis_status
+write_first_manifest(tamis_db *db, tamis_error *err)
+{
+    struct tm_edit snapshot = {.is_snapshot = true, .has_log_number = true};
+    char name[TM_NAME_BYTES_MAX];
+    int os_error;
+    tamis_status status;
+
+    os_error = db->env.runtime->random(db->env.runtime->ctx, &db->hash_seed, sizeof db->hash_seed);
+    if (os_error != 0)
+        return TM_FAIL_OS(err, TAMIS_IO, os_error, "no random bytes for the store's hash seed");
+    // What a creation that was cut short left of the first manifest.
+    status = remove_named(db, tm_name_make(TM_NAME_MANIFEST, 1, name), err);
+    if (status == TAMIS_OK)
+        status = remove_named(db, "CURRENT.tmp", err);
+    if (status != TAMIS_OK)
+        return status;
+    db->next_file_number = 2;
+    snapshot.hash_seed = db->hash_seed;
+    snapshot.next_file_number = db->next_file_number;
+    return tm_manifest_create(&db->manifest, &db->env, db->dir, 1, &snapshot, err);
+}
+
+/* Name the log in the manifest, so that a log that goes missing is missed (N2). */
+static tamis_status
+name_first_log(tamis_db *db, tamis_error *err)
+{
+    struct tm_edit edit = {.has_log_number = true};
+    struct tm_buf record = {0};
+    tamis_status status;
+
+    edit.next_file_number = db->next_file_number;
+    edit.log_number = db->wal.number;
+    status = tm_edit_encode(&db->env, &edit, &record, err);
+    if (status == TAMIS_OK)
+        status = tm_manifest_append(&db->manifest, tm_slice(record.data, record.length), err);
+    tm_buf_release(&db->env, &record);
+    db->manifest_log_number = db->wal.number;
+    return status;
+}
+
+/* An empty version, memtable and view. */
+static tamis_status
+publish_state(tamis_db *db, tamis_error *err)
+{
+    struct tm_view *view;
+
+    db->mem = tm_memtable_create(&db->env);
+    if (db->mem == NULL)
+        return TM_NO_MEMORY(err, sizeof *view);
+    view = tm_view_alloc(db);
+    if (view == NULL)
+        return TM_NO_MEMORY(err, sizeof *view);
+    tm_view_publish(db, view);
+    return TAMIS_OK;
+}
+
+tamis_status
+tm_create_store(tamis_db *db, tamis_error *err)
+{
+    struct tm_wal_start start = {0};
+    tamis_status status;
+
+    status = tm_version_create(&db->env, NULL, NULL, 0, NULL, 0, &db->version, err);
+    if (status == TAMIS_OK)
+        status = write_first_manifest(db, err);
+    if (status == TAMIS_OK)
+        status = tm_wal_create(db, db->next_file_number++, &start, &db->wal, err);
+    if (status == TAMIS_OK)
+        status = name_first_log(db, err);
+    if (status == TAMIS_OK)
+        status = publish_state(db, err);
+    return status;
+}
+
+/* ---- Logs ----------------------------------------------------------------------------------------- */
+
+struct replay {
+    tamis_db *db;
+    const struct tm_edit *state;     // what the manifest says
+    const struct tm_listing *listing;
+    size_t first;                    // in listing: the logs that are needed
+    size_t count;
+    struct tm_memtable *mem;         // entries not yet in a table
+    struct tm_outputs outputs;       // level-0 tables made meanwhile
+    uint64_t last_sequence;
+    struct tm_wal_start tail;        // where the last log that counts ended
+    bool cut;                        // the rest of the chain is dropped
+};
+
+static tamis_status
+open_log(struct replay *replay, uint64_t number, char name[TM_NAME_BYTES_MAX],
+         tamis_file **file_out, struct tm_record_reader *reader, tamis_error *err)
+{
+    const struct tm_env *env = &replay->db->env;
+    uint64_t size;
+    tamis_status status;
+
+    tm_name_make(TM_NAME_LOG, number, name);
+    status = env->fs->open(env->fs->ctx, replay->db->dir, name, TAMIS_FILE_LOG, file_out, &size,
+                           err);
+    if (status == TAMIS_NOT_FOUND)
+        return TM_FAIL(err, TAMIS_CORRUPT, "%s is missing", name);
+    if (status != TAMIS_OK)
+        return status;
+    status = tm_record_reader_init(reader, env, *file_out, name, number, size, err);
+    if (status != TAMIS_OK)
+        (void)env->fs->close(env->fs->ctx, *file_out, NULL); // only read from
+    return status;
+}
+
+static void
+close_log(struct replay *replay, tamis_file *file, struct tm_record_reader *reader)
+{
+    tm_record_reader_deinit(reader);
+    (void)replay->db->env.fs->close(replay->db->env.fs->ctx, file, NULL); // only read from
+}
+
+/* How many bytes of log `index` are known to have been synced, from all that may know. */
+static tamis_status
+find_synced_bytes(struct replay *replay, size_t index, struct tm_record_reader *reader,
+                  uint64_t *synced_bytes, tamis_error *err)
+{
+    uint64_t number = reader->number;
+    tamis_status status;
+
+    *synced_bytes = 0;
+    if (replay->state->log_end_number == number)
+        *synced_bytes = replay->state->log_end_bytes;
+    else if (replay->state->log_end_number > number)
+        *synced_bytes = UINT64_MAX;
+    status = tm_record_scan_watermarks(reader, reader->end_offset, number, synced_bytes, err);
+    for (size_t i = index + 1; status == TAMIS_OK && i < replay->count; i++) {
+        struct tm_record_reader later;
+        tamis_file *file;
+        char name[TM_NAME_BYTES_MAX];
+
+        status = open_log(replay, replay->listing->files[replay->first + i].number, name, &file,
+                          &later, err);
+        if (status != TAMIS_OK)
+            break;
+        status = tm_record_scan_watermarks(&later, 0, number, synced_bytes, err);
+        close_log(replay, file, &later);
+    }
+    return status;
+}
+
+/* Write the entries gathered so far as a table, to make room or at the end. */
+static tamis_status
+spill(struct replay *replay, tamis_error *err)
+{
+    tamis_db *db = replay->db;
+    struct tm_outputs outputs = {0};
+    tamis_status status;
+
+    if (tm_memtable_entry_count(replay->mem) == 0)
+        return TAMIS_OK;
+    status = tm_flush_memtable(db, replay->mem, &replay->last_sequence, 1, &outputs, err);
+    if (status != TAMIS_OK)
+        return status;
+    for (size_t i = 0; i < outputs.count; i++) { // one table; none if nothing of it is seen
+        struct tm_file_add *grown =
+            tm_resize(&db->env, replay->outputs.adds,
+                      replay->outputs.capacity * sizeof *grown,
+                      (replay->outputs.count + 1) * sizeof *grown);
+
+        if (grown == NULL) {
+            tm_outputs_discard(db, &outputs);
+            return TM_NO_MEMORY(err, sizeof *grown);
+        }
+        replay->outputs.adds = grown;
+        replay->outputs.capacity = replay->outputs.count + 1;
+        replay->outputs.adds[replay->outputs.count++] = outputs.adds[i];
+    }
+    tm_outputs_release(db, &outputs);
+    tm_memtable_unref(replay->mem);
+    replay->mem = tm_memtable_create(&db->env);
+    return replay->mem != NULL ? TAMIS_OK : TM_NO_MEMORY(err, 1);
+}
+
+static tamis_status
+replay_batch(struct replay *replay, const struct tm_wal_record *record, const char *name,
+             uint64_t offset, tamis_error *err)
+{
+    struct tm_batch_cursor cursor = {record->operations.data,
+                                     (const uint8_t *)record->operations.data +
+                                         record->operations.length};
+    struct tm_entry entry;
+    uint32_t count = 0;
+    int more;
+    tamis_status status;
+
+    if (record->sequence != replay->last_sequence + 1 || record->operation_count == 0 ||
+        record->operation_count > TM_SEQUENCE_MAX - replay->last_sequence) // W2
+        return TM_FAIL(err, TAMIS_CORRUPT,
+                       "%s: record before offset %llu: expected sequence %llu, found %llu", name,
+                       (unsigned long long)offset,
+                       (unsigned long long)(replay->last_sequence + 1),
+                       (unsigned long long)record->sequence);
+    status = tm_memtable_reserve(replay->mem, record->operation_count, record->operations.length,
+                                 err);
+    if (status != TAMIS_OK)
+        return status;
+    while ((more = tm_batch_next(&cursor, &entry)) == 1 && count < record->operation_count) {
+        entry.sequence = ++replay->last_sequence;
+        tm_memtable_add(replay->mem, &entry);
+        count++;
+    }
+    if (more != 0 || count != record->operation_count)
+        return TM_FAIL(err, TAMIS_CORRUPT,
+                       "%s: record before offset %llu: expected %u operations, found %s", name,
+                       (unsigned long long)offset, (unsigned)record->operation_count,
+                       more == -1 ? "a malformed one" : "another number");
+    if (tm_memtable_used_bytes(replay->mem) >= replay->db->options.write_buffer_bytes)
+        return spill(replay, err);
+    return TAMIS_OK;
+}
+
+/* Check that the log continues where the one before it ended. */
+static tamis_status
+check_start(struct replay *replay, size_t index, const struct tm_wal_start *start,
+            const char *name, tamis_error *err)
+{
+    if (index != 0 && (start->predecessor_number != replay->tail.predecessor_number ||
+                       start->predecessor_bytes != replay->tail.predecessor_bytes))
+        return TM_FAIL(err, TAMIS_CORRUPT,
+                       "%s follows log %llu of %llu bytes; found log %llu of %llu bytes", name,
+                       (unsigned long long)start->predecessor_number,
+                       (unsigned long long)start->predecessor_bytes,
+                       (unsigned long long)replay->tail.predecessor_number,
+                       (unsigned long long)replay->tail.predecessor_bytes);
+    if (start->last_sequence != replay->last_sequence) // W2
+        return TM_FAIL(err, TAMIS_CORRUPT, "%s: expected to follow sequence %llu, found %llu",
+                       name, (unsigned long long)replay->last_sequence,
+                       (unsigned long long)start->last_sequence);
+    return TAMIS_OK;
+}
+
+/* Read the start record of log `index`. *found_out false: it is not there whole. */
+static tamis_status
+peek_start(struct replay *replay, size_t index, struct tm_wal_start *start_out, bool *found_out,
+           tamis_error *err)
+{
+    struct tm_record_reader reader;
+    struct tm_wal_record record;
+    tamis_file *file;
+    tamis_slice bytes;
+    char name[TM_NAME_BYTES_MAX];
+    bool unsupported;
+    tamis_status status;
+
+    status = open_log(replay, replay->listing->files[replay->first + index].number, name, &file,
+                      &reader, err);
+    if (status != TAMIS_OK)
+        return status;
+    status = tm_record_next(&reader, &bytes, found_out, err);
+    if (status == TAMIS_OK && *found_out) {
+        const char *wrong = tm_wal_decode(bytes, &record, &unsupported);
+
+        if (wrong == NULL && record.kind != TM_WAL_START)
+            wrong = "no start record"; // W1
+        if (wrong != NULL)
+            status = TM_FAIL(err, unsupported ? TAMIS_UNSUPPORTED : TAMIS_CORRUPT,
+                             "%s: offset 0: %s", name, wrong);
+        *start_out = record.start;
+    }
+    close_log(replay, file, &reader);
+    return status;
+}
+
+/* The log ended at reader->end_offset. Did the crash cut there, or is that all there was, or is it damage? */
+static tamis_status
+judge_end(struct replay *replay, size_t index, struct tm_record_reader *reader, tamis_error *err)
+{
+    uint64_t expected = reader->end_offset; // where the log ended, as far as anybody knows
+    struct tm_wal_start next = {0};
+    uint64_t synced_bytes;
+    bool next_found = false;
+    bool cuts;
+    tamis_status status;
+
+    if (index + 1 < replay->count) {
+        status = peek_start(replay, index + 1, &next, &next_found, err);
+        if (status != TAMIS_OK)
+            return status;
+        if (next_found && next.predecessor_number == reader->number)
+            expected = next.predecessor_bytes;
+    }
+    if (reader->end_offset == expected && (next_found || reader->stop == NULL) &&
+        replay->state->log_end_number != reader->number)
+        return TAMIS_OK; // whole
+    status = find_synced_bytes(replay, index, reader, &synced_bytes, err);
+    if (status != TAMIS_OK)
+        return status;
+    cuts = reader->end_offset != expected || (index + 1 < replay->count && !next_found);
+    if (reader->end_offset < synced_bytes && (synced_bytes != UINT64_MAX || cuts))
+        return TM_FAIL(err, TAMIS_CORRUPT, "%s: offset %llu: %s, although %s was synced",
+                       reader->name, (unsigned long long)reader->end_offset,
+                       reader->stop != NULL ? reader->stop : "the file ends",
+                       synced_bytes == UINT64_MAX ? "a later log" : "more of it");
+    replay->cut = cuts;
+    return TAMIS_OK;
+}
+
+static tamis_status
+replay_log(struct replay *replay, size_t index, tamis_error *err)
+{
+    struct tm_record_reader reader;
+    tamis_file *file;
+    char name[TM_NAME_BYTES_MAX];
+    bool first = true;
+    tamis_status status;
+
+    status = open_log(replay, replay->listing->files[replay->first + index].number, name, &file,
+                      &reader, err);
+    if (status != TAMIS_OK)
+        return status;
+    for (;;) {
+        struct tm_wal_record record;
+        tamis_slice bytes;
+        const char *wrong;
+        bool found;
+        bool unsupported;
+
+        status = tm_record_next(&reader, &bytes, &found, err);
+        if (status != TAMIS_OK || !found)
+            break;
+        wrong = tm_wal_decode(bytes, &record, &unsupported);
+        if (wrong == NULL && (record.kind == TM_WAL_START) != first)
+            wrong = first ? "no start record" : "a second start record"; // W1
+        if (wrong != NULL) {
+            status = TM_FAIL(err, unsupported ? TAMIS_UNSUPPORTED : TAMIS_CORRUPT,
+                             "%s: record before offset %llu: %s", name,
+                             (unsigned long long)reader.end_offset, wrong);
+            break;
+        }
+        status = first ? check_start(replay, index, &record.start, name, err)
+                       : replay_batch(replay, &record, name, reader.end_offset, err);
+        if (status != TAMIS_OK)
+            break;
+        first = false;
+    }
+    if (status == TAMIS_OK) {
+        replay->tail.predecessor_number = reader.number;
+        replay->tail.predecessor_bytes = reader.end_offset;
+        status = judge_end(replay, index, &reader, err);
+    }
+    close_log(replay, file, &reader);
+    return status;
+}
+
+/* All logs that the manifest needs, oldest first. */
+static tamis_status
+replay_logs(struct replay *replay, tamis_error *err)
+{
+    const struct tm_listing *listing = replay->listing;
+    uint64_t needed = replay->state->log_number;
+    tamis_status status = TAMIS_OK;
+
+    while (replay->first < listing->count &&
+           (listing->files[replay->first].kind != TM_NAME_LOG ||
+            listing->files[replay->first].number < needed))
+        replay->first++;
+    replay->count = listing->count - replay->first; // logs are listed last
+    if (needed != 0 &&
+        (replay->count == 0 || listing->files[replay->first].number != needed)) {
+        char name[TM_NAME_BYTES_MAX];
+        return TM_FAIL(err, TAMIS_CORRUPT, "%s is missing: the manifest needs it",
+                       tm_name_make(TM_NAME_LOG, needed, name));
+    }
+    for (size_t i = 0; status == TAMIS_OK && i < replay->count && !replay->cut; i++)
+        status = replay_log(replay, i, err);
+    return status;
+}
+
+/* ---- Tables --------------------------------------------------------------------------------------- */
+
+static tamis_status
+open_tables(tamis_db *db, struct tm_edit *state, tamis_error *err)
+{
+    struct tm_file_add *adds = tm_alloc_zeroed(&db->env, state->added_count * sizeof *adds);
+    size_t count = 0;
+    tamis_status status = TAMIS_OK;
+
+    if (adds == NULL)
+        return TM_NO_MEMORY(err, state->added_count * sizeof *adds);
+    for (; status == TAMIS_OK && count < state->added_count; count += status == TAMIS_OK) {
+        adds[count].level = state->added[count].level;
+        status = tm_file_open(db, state->added[count].number, &state->added[count].facts,
+                              &adds[count].file, err);
+    }
+    if (status == TAMIS_OK)
+        status = tm_version_create(&db->env, NULL, NULL, 0, adds, count, &db->version, err);
+    if (status != TAMIS_OK)
+        for (size_t i = 0; i < count; i++)
+            tm_file_destroy(&db->env, adds[i].file);
+    tm_release(&db->env, adds, state->added_count * sizeof *adds);
+    return status;
+}
+
+static bool
+version_has(const struct tm_version *version, uint64_t number)
+{
+    for (uint32_t level = 0; level < TAMIS_LEVEL_COUNT; level++)
+        for (uint32_t i = 0; i < version->level[level].file_count; i++)
+            if (version->level[level].files[i]->number == number)
+                return true;
+    return false;
+}
+
+/* Remove what no longer counts: logs below `log_number`, other manifests, tables that are not listed. */
+static tamis_status
+remove_leftovers(tamis_db *db, const struct tm_listing *listing, uint64_t log_number,
+                 uint64_t manifest_number, tamis_error *err)
+{
+    tamis_status status = TAMIS_OK;
+
+    for (size_t i = 0; status == TAMIS_OK && i < listing->count; i++) {
+        const struct tm_listed *file = &listing->files[i];
+        char name[TM_NAME_BYTES_MAX];
+        bool obsolete = (file->kind == TM_NAME_LOG && file->number < log_number) ||
+                        (file->kind == TM_NAME_MANIFEST && file->number != manifest_number) ||
+                        (file->kind == TM_NAME_TABLE && !version_has(db->version, file->number));
+
+        if (file->kind == TM_NAME_TEMPORARY)
+            status = remove_named(db, "CURRENT.tmp", err);
+        else if (obsolete)
+            status = remove_named(db, tm_name_make(file->kind, file->number, name), err);
+    }
+    return status;
+}
+
+/* ---- Recovery ------------------------------------------------------------------------------------- */
+
+/* The recovered tables join the version. */
+static tamis_status
+add_outputs(tamis_db *db, struct tm_outputs *outputs, tamis_error *err)
+{
+    struct tm_version *next;
+    tamis_status status;
+
+    if (outputs->count == 0)
+        return TAMIS_OK;
+    status = tm_version_create(&db->env, db->version, NULL, 0, outputs->adds, outputs->count,
+                               &next, err);
+    if (status != TAMIS_OK)
+        return status;
+    tm_outputs_release(db, outputs);
+    tm_version_unref(&db->env, db->version, &db->trash);
+    db->version = next;
+    return TAMIS_OK;
+}
+
+static tamis_status
+start_new_manifest(tamis_db *db, tamis_error *err)
+{
+    struct tm_edit snapshot;
+    uint64_t number = db->next_file_number++;
+    tamis_status status;
+
+    status = tm_snapshot_edit(db, db->version, &snapshot, err);
+    if (status != TAMIS_OK)
+        return status;
+    snapshot.next_file_number = db->next_file_number;
+    snapshot.last_sequence = db->last_sequence;
+    snapshot.log_number = db->wal.number;
+    status = tm_manifest_create(&db->manifest, &db->env, db->dir, number, &snapshot, err);
+    tm_snapshot_edit_release(db, &snapshot);
+    db->manifest_log_number = db->wal.number;
+    db->manifest_last_sequence = db->last_sequence;
+    return status;
+}
+
+tamis_status
+tm_recover(tamis_db *db, tamis_error *err)
+{
+    struct tm_listing listing = {0};
+    struct tm_edit state = {0};
+    struct replay replay = {.db = db, .state = &state, .listing = &listing};
+    uint64_t manifest_number;
+    tamis_status status;
+
+    status = tm_manifest_load(&db->env, db->dir, &state, &manifest_number, err);
+    if (status != TAMIS_OK)
+        return status;
+    status = tm_listing_read(&db->env, db->dir, &listing, err);
+    if (status != TAMIS_OK)
+        goto out;
+    db->hash_seed = state.hash_seed;
+    db->table_options.hash_seed = state.hash_seed;
+    // No number that anything in the directory has is used again, whatever the manifest knows of it.
+    db->next_file_number = state.next_file_number;
+    if (db->next_file_number <= listing.number_max)
+        db->next_file_number = listing.number_max + 1;
+    replay.last_sequence = state.last_sequence;
+
+    status = open_tables(db, &state, err);
+    if (status != TAMIS_OK)
+        goto out;
+    replay.mem = tm_memtable_create(&db->env);
+    if (replay.mem == NULL) {
+        status = TM_NO_MEMORY(err, 1);
+        goto out;
+    }
+    status = replay_logs(&replay, err);
+    if (status != TAMIS_OK)
+        goto out;
+    status = remove_leftovers(db, &listing, state.log_number, manifest_number, err); // Y1
+    if (status == TAMIS_OK)
+        status = spill(&replay, err);
+    if (status == TAMIS_OK)
+        status = add_outputs(db, &replay.outputs, err);
+    if (status != TAMIS_OK)
+        goto out;
+
+    db->last_sequence = replay.last_sequence;
+    atomic_store_explicit(&db->visible_sequence, db->last_sequence, memory_order_release);
+    replay.tail.last_sequence = db->last_sequence;
+    status = tm_wal_create(db, db->next_file_number++, &replay.tail, &db->wal, err);
+    if (status == TAMIS_OK)
+        status = start_new_manifest(db, err);
+    if (status == TAMIS_OK)
+        status = publish_state(db, err);
+    if (status != TAMIS_OK)
+        goto out;
+    status = remove_leftovers(db, &listing, db->wal.number, db->manifest.number, err);
+
+out:
+    if (status != TAMIS_OK && replay.outputs.count != 0)
+        tm_outputs_discard(db, &replay.outputs);
+    tm_memtable_unref(replay.mem);
+    tm_edit_release(&db->env, &state);
+    tm_listing_release(&db->env, &listing);
+    return status;
+}

@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * engine/worker.c -- the two background threads, and waiting for them.
+ *
+ *     flush thread     old log: sync, close  ->  immutable memtable: table, manifest, remove its log  ->  trash: remove
+ *     compact thread   a manual request's next step, else the job that is most due
+ *
+ * A flush that fails leaves the memtable and its log where they are; the error is handed to the next write that needs the room,
+ * and then the flush is tried again. A compaction that fails stops compaction, not writing: it is tried again after the next
+ * flush when the cause may have passed (no space, no memory, I/O), and by every manual request.
+ */
+#include <assert.h>
+
+#include "engine/db_internal.h"
+
+/* ---- Flush ---------------------------------------------------------------------------------------- */
+
+static bool
+flush_has_work(void *arg)
+{
+    tamis_db *db = arg;
+
+    if (atomic_load_explicit(&db->closing, memory_order_relaxed))
+        return true;
+    if (db->failure.code != TAMIS_OK)
+        return false;
+    return db->old_wal.number != 0 || (db->imm != NULL && db->flush_error.code == TAMIS_OK) ||
+           db->trash != NULL;
+}
+
+/* Sync the log that was rotated away: what the next log and the manifest wait for (E4). */
+static void
+settle_old_wal(tamis_db *db)
+{
+    struct tm_wal wal = db->old_wal;
+    tamis_error err;
+    tamis_status status;
+
+    tm_unlock(db);
+    status = db->env.fs->sync(db->env.fs->ctx, wal.file, &err);
+    if (status == TAMIS_OK)
+        status = db->env.fs->close(db->env.fs->ctx, wal.file, &err);
+    else
+        (void)db->env.fs->close(db->env.fs->ctx, wal.file, NULL); // after the first error
+    tm_lock(db);
+    if (status != TAMIS_OK) {
+        tm_set_failure(db, status, &err);
+    } else {
+        db->synced.number = wal.number;
+        db->synced.offset = wal.writer.offset;
+    }
+    wal.file = NULL;
+    tm_record_writer_deinit(&wal.writer);
+    memset(&db->old_wal, 0, sizeof db->old_wal);
+    tm_notify(db);
+}
+
+static void
+remove_log(tamis_db *db, uint64_t number)
+{
+    char name[TM_NAME_BYTES_MAX];
+
+    tm_unlock(db);
+    tm_name_make(TM_NAME_LOG, number, name);
+    // The manifest does not need it any more; if it stays, the next open removes it.
+    (void)db->env.fs->remove(db->env.fs->ctx, db->dir, name, NULL);
+    tm_lock(db);
+}
+
+static void
+flush_imm(tamis_db *db)
+{
+    struct tm_outputs outputs = {0};
+    struct tm_change change = {0};
+    uint64_t *snapshots = NULL;
+    size_t snapshot_count = 0;
+    uint64_t log_number = db->manifest_log_number;
+    tamis_error err;
+    tamis_status status;
+
+    status = tm_snapshot_list(db, &snapshots, &snapshot_count, &err);
+    if (status == TAMIS_OK) {
+        tm_unlock(db);
+        status = tm_flush_memtable(db, db->imm, snapshots, snapshot_count, &outputs, &err);
+        tm_lock(db);
+    }
+    tm_release(&db->env, snapshots, snapshot_count * sizeof *snapshots);
+    if (status == TAMIS_OK) {
+        uint64_t bytes = outputs.count != 0 ? outputs.adds[0].file->facts.file_bytes : 0;
+
+        change.added = outputs.adds;
+        change.added_count = outputs.count;
+        change.drops_imm = true;
+        status = tm_change_apply(db, &change, &err);
+        tm_outputs_release(db, &outputs);
+        if (status == TAMIS_OK) {
+            tm_count(&db->counters.flush_count, 1);
+            tm_count(&db->counters.flush_bytes_written, bytes);
+        }
+    }
+    if (status != TAMIS_OK) {
+        db->flush_error = err;
+        db->flush_error.code = status;
+    } else {
+        if (db->compact_error.code == TAMIS_NO_SPACE || db->compact_error.code == TAMIS_NO_MEMORY ||
+            db->compact_error.code == TAMIS_IO)
+            memset(&db->compact_error, 0, sizeof db->compact_error);
+        if (db->failure.code == TAMIS_OK)
+            remove_log(db, log_number); // E6
+    }
+    tm_notify(db);
+}
+
+void
+tm_flush_worker(void *arg)
+{
+    tamis_db *db = arg;
+
+    tm_lock(db);
+    for (;;) {
+        tm_wait(db, &db->changed, flush_has_work, db);
+        if (db->failure.code == TAMIS_OK && db->old_wal.number != 0)
+            settle_old_wal(db);
+        else if (db->failure.code == TAMIS_OK && db->imm != NULL &&
+                 db->flush_error.code == TAMIS_OK)
+            flush_imm(db);
+        else if (db->failure.code == TAMIS_OK && db->trash != NULL)
+            tm_purge_trash(db);
+        else if (atomic_load_explicit(&db->closing, memory_order_relaxed))
+            break;
+    }
+    tm_unlock(db);
+}
+
+/* ---- Compaction ----------------------------------------------------------------------------------- */
+
+static bool
+compact_has_work(void *arg)
+{
+    tamis_db *db = arg;
+
+    if (atomic_load_explicit(&db->closing, memory_order_relaxed) || db->requests != NULL)
+        return true;
+    return db->compact_due && db->failure.code == TAMIS_OK && db->compact_error.code == TAMIS_OK;
+}
+
+static void
+finish_request(tamis_db *db, tamis_status status, const tamis_error *err)
+{
+    struct tm_compact_request *request = db->requests;
+
+    db->requests = request->next;
+    request->status = status;
+    if (status != TAMIS_OK && request->err != NULL)
+        *request->err = *err;
+    request->done = true;
+    tm_notify(db);
+}
+
+/* One step of the first manual request. */
+static void
+serve_request(tamis_db *db)
+{
+    struct tm_compact_request *request = db->requests;
+    struct tm_compact_job job;
+    tamis_error err = {0};
+    bool found = false;
+    bool blocked = false;
+    tamis_status status;
+
+    if (db->failure.code != TAMIS_OK) {
+        finish_request(db, tm_stored_failure(&db->failure, &err), &err);
+        return;
+    }
+    status = tm_compact_pick_range(&db->env, db->version, request->from, request->to,
+                                   request->level, &request->level, &job, &found, &blocked, &err);
+    assert(!blocked); // one thread compacts
+    if (status == TAMIS_OK && found) {
+        status = tm_compact_run(db, &job, &err);
+        tm_compact_job_release(&db->env, &job);
+    }
+    if (status != TAMIS_OK || !found) {
+        if (status == TAMIS_OK)
+            memset(&db->compact_error, 0, sizeof db->compact_error);
+        finish_request(db, status, &err);
+    }
+}
+
+static void
+compact_once(tamis_db *db)
+{
+    struct tm_compact_job job;
+    tamis_error err = {0};
+    bool found = false;
+    tamis_status status;
+
+    status = tm_compact_pick(&db->env, db->version, &db->policy, &job, &found, &err);
+    if (status == TAMIS_OK && !found) {
+        db->compact_due = false;
+        return;
+    }
+    if (status == TAMIS_OK) {
+        status = tm_compact_run(db, &job, &err);
+        tm_compact_job_release(&db->env, &job);
+    }
+    if (status != TAMIS_OK && !atomic_load_explicit(&db->closing, memory_order_relaxed)) {
+        db->compact_error = err;
+        db->compact_error.code = status;
+    }
+}
+
+void
+tm_compact_worker(void *arg)
+{
+    tamis_db *db = arg;
+
+    tm_lock(db);
+    for (;;) {
+        tm_wait(db, &db->changed, compact_has_work, db);
+        if (atomic_load_explicit(&db->closing, memory_order_relaxed))
+            break;
+        db->compact_running = true;
+        if (db->requests != NULL)
+            serve_request(db);
+        else
+            compact_once(db);
+        db->compact_running = false;
+        tm_notify(db);
+    }
+    tm_unlock(db);
+}
+
+/* ---- What users ask of the threads ---------------------------------------------------------------- */
+
+/* Between begin and end, close answers BUSY. */
+static tamis_status
+begin_call(tamis_db *db, tamis_error *err)
+{
+    tamis_status status = tm_check_process(db, err);
+
+    if (status != TAMIS_OK)
+        return status;
+    tm_lock(db);
+    db->active_calls++;
+    return TAMIS_OK;
+}
+
+static void
+end_call(tamis_db *db)
+{
+    db->active_calls--;
+    tm_unlock(db);
+}
+
+static bool
+flush_is_done(void *arg)
+{
+    tamis_db *db = arg;
+    return db->imm == NULL || db->flush_error.code != TAMIS_OK || db->failure.code != TAMIS_OK;
+}
+
+/* With the mutex held: wait for the immutable memtable to become a table. */
+static tamis_status
+wait_for_flush(tamis_db *db, tamis_error *err)
+{
+    tamis_status status;
+
+    tm_wait(db, &db->changed, flush_is_done, db);
+    if (db->failure.code != TAMIS_OK)
+        return tm_stored_failure(&db->failure, err);
+    if (db->flush_error.code != TAMIS_OK && db->imm != NULL) {
+        status = tm_stored_failure(&db->flush_error, err);
+        memset(&db->flush_error, 0, sizeof db->flush_error); // told; tried again from here
+        tm_notify(db);
+        return status;
+    }
+    return TAMIS_OK;
+}
+
+static tamis_status
+rotate_and_flush(tamis_db *db, tamis_error *err)
+{
+    struct tm_write write = {.rotate = true};
+    tamis_status status;
+
+    tm_unlock(db);
+    status = tm_write_submit(db, &write, err);
+    tm_lock(db);
+    if (status == TAMIS_OK)
+        status = wait_for_flush(db, err);
+    return status;
+}
+
+tamis_status
+tamis_flush(tamis_db *db, tamis_error *err)
+{
+    tamis_status status = begin_call(db, err);
+
+    if (status != TAMIS_OK)
+        return status;
+    status = rotate_and_flush(db, err);
+    end_call(db);
+    return status;
+}
+
+static bool
+request_is_done(void *arg)
+{
+    const struct tm_compact_request *request = arg;
+    return request->done;
+}
+
+tamis_status
+tamis_compact_range(tamis_db *db, const tamis_slice *from, const tamis_slice *to,
+                    tamis_error *err)
+{
+    struct tm_compact_request request = {.from = from, .to = to, .err = err};
+    struct tm_compact_request **last;
+    tamis_status status;
+
+    if (from != NULL && (status = tm_check_key(*from, err)) != TAMIS_OK)
+        return status;
+    if (to != NULL && (status = tm_check_key(*to, err)) != TAMIS_OK)
+        return status;
+    status = begin_call(db, err);
+    if (status != TAMIS_OK)
+        return status;
+    status = rotate_and_flush(db, err);
+    if (status == TAMIS_OK) {
+        for (last = &db->requests; *last != NULL; last = &(*last)->next)
+            ;
+        *last = &request;
+        tm_notify(db);
+        tm_wait(db, &db->changed, request_is_done, &request);
+        status = request.status;
+    }
+    end_call(db);
+    return status;
+}
+
+static bool
+is_idle(void *arg)
+{
+    tamis_db *db = arg;
+
+    if (db->failure.code != TAMIS_OK)
+        return !db->compact_running && !db->manifest_busy;
+    return db->old_wal.number == 0 &&
+           (db->imm == NULL || db->flush_error.code != TAMIS_OK) && db->requests == NULL &&
+           (!db->compact_due || db->compact_error.code != TAMIS_OK) && !db->compact_running &&
+           !db->manifest_busy && db->trash == NULL && !db->purging;
+}
+
+tamis_status
+tamis_wait_idle(tamis_db *db, tamis_error *err)
+{
+    tamis_status status = begin_call(db, err);
+
+    if (status != TAMIS_OK)
+        return status;
+    tm_wait(db, &db->changed, is_idle, db);
+    if (db->failure.code != TAMIS_OK)
+        status = tm_stored_failure(&db->failure, err);
+    else if (db->flush_error.code != TAMIS_OK)
+        status = tm_stored_failure(&db->flush_error, err);
+    else if (db->compact_error.code != TAMIS_OK)
+        status = tm_stored_failure(&db->compact_error, err);
+    end_call(db);
+    return status;
+}

@@ -116,8 +116,8 @@ plan_init(struct plan *plan, const struct tm_version *version, uint32_t input_le
     if (input_level == 0)
         plan->input_count = measure(&version->level[0], inputs, &plan->hull, &plan->input_bytes);
     else
-        plan->input_count = measure_sorted(&version->level[input_level], inputs, &plan->hull,
-                                           &plan->input_bytes);
+        plan->input_count =
+            measure_sorted(&version->level[input_level], inputs, &plan->hull, &plan->input_bytes);
     if (output_level != input_level)
         plan->overlap_count = measure_sorted(&version->level[output_level], inputs, &plan->hull,
                                              &plan->overlap_bytes);

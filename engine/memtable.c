@@ -73,12 +73,12 @@ struct tm_memtable {
     const struct tm_env *env;
 
     // Owned by the writer
-    struct chunk *chunks;           // all of them
-    struct room current;            // where adds go
-    struct room aside;              // the other place with room
-    size_t chunk_bytes;             // size of the next ordinary chunk
-    struct link *last[HEIGHT_MAX];  // on each level the links of the last node, or of the head
-    uint64_t sequence_last;         // of the newest entry
+    struct chunk *chunks;          // all of them
+    struct room current;           // where adds go
+    struct room aside;             // the other place with room
+    size_t chunk_bytes;            // size of the next ordinary chunk
+    struct link *last[HEIGHT_MAX]; // on each level the links of the last node, or of the head
+    uint64_t sequence_last;        // of the newest entry
 
     // Atomic
     _Atomic uint32_t references;
@@ -393,7 +393,7 @@ tm_memtable_add(struct tm_memtable *memtable, const struct tm_entry *entry)
         if (next == NULL)
             memtable->last[i] = node->links;
     }
-    for (uint32_t i = 0; i < height; i++) // N1
+    for (uint32_t i = 0; i < height; i++)                                      // N1
         atomic_store_explicit(&before[i][i].node, node, memory_order_release); // M1
     // A reader with the old height starts lower and finds the same.
     if (height > atomic_load_explicit(&memtable->height, memory_order_relaxed))
@@ -421,7 +421,7 @@ tm_memtable_get(const struct tm_memtable *memtable, tamis_slice key, uint64_t se
 /* ---- Iterator ------------------------------------------------------------------------------------- */
 
 struct memtable_iter {
-    struct tm_iter iter; // first: it is what others see
+    struct tm_iter iter;          // first: it is what others see
     struct tm_memtable *memtable; // one reference
     const struct node *node;
 };

@@ -79,9 +79,9 @@ place_in_level(const struct tm_level *level, bool newest_first, const struct tm_
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
         const struct tm_file *other = level->files[middle];
-        bool stands_before = newest_first ? other->number > file->number
-                                          : tm_slice_compare(tm_file_smallest(other),
-                                                             tm_file_smallest(file)) < 0;
+        bool stands_before =
+            newest_first ? other->number > file->number
+                         : tm_slice_compare(tm_file_smallest(other), tm_file_smallest(file)) < 0;
 
         if (stands_before)
             low = middle + 1;
@@ -122,8 +122,7 @@ check_level(const struct tm_level *level, uint32_t level_index, tamis_error *err
         if (level_index == 0 && last->number == file->number)
             return TM_FAIL(err, TAMIS_CORRUPT, "two tables in level 0 have number %06" PRIu64,
                            file->number);
-        if (level_index > 0 &&
-            tm_slice_compare(tm_file_largest(last), tm_file_smallest(file)) >= 0)
+        if (level_index > 0 && tm_slice_compare(tm_file_largest(last), tm_file_smallest(file)) >= 0)
             return TM_FAIL(err, TAMIS_CORRUPT,
                            "tables %06" PRIu64 " and %06" PRIu64 " overlap in level %u",
                            last->number, file->number, level_index);

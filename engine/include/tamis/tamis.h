@@ -155,7 +155,7 @@ TAMIS_NODISCARD TAMIS_API tamis_status tamis_open(const char *path, const tamis_
  * @param db  taken unless BUSY is returned; NULL is OK
  * @return OK; BUSY: iterators, snapshots or pinned values are alive, or calls are running: the store stays open;
  *         IO, NO_SPACE: closed, but the last writes may not survive a power cut (they do survive the process);
- *         INVALID: in a forked child (memory is let go, files are not touched)
+ *         INVALID: in a forked child: nothing is touched, the child's copy of the handle ends with the child
  *
  * Durable  everything that was written, on OK.
  */

@@ -2,8 +2,8 @@
  *
  * filter/build.c -- from hashes to a body and its trailer, asked back before it is believed.
  *
- *   hashes --insert--> body --holds_all--> trailer of the kind
- *                              \--- no --> trailer of "always true", for an empty body
+ *   hashes --insert--> body --ask back--> trailer of the kind
+ *                             \--- no --> trailer of "always true", for an empty body
  *
  * Invariants
  *   U1  No trailer of a kind that can say "no" is written before every hash has been answered "maybe".
@@ -44,10 +44,10 @@ tamis_filter_build(const tamis_filter_geometry *geometry, uint64_t *hashes, uint
     assert(trailer != NULL && (body != NULL || geometry->body_bytes == 0));
     if (geometry->body_bytes > 0) {
         memset(body, 0, geometry->body_bytes);
-        kernel->insert(&filter, body, hashes, geometry->key_count, TM_FILTER_PARTS_ALL);
+        kernel->insert(&filter, body, hashes, geometry->key_count);
     }
     sound = geometry->body_bytes == 0 ||
-            kernel->holds_all(&filter, hashes, geometry->key_count);
+            kernel->count_maybe(&filter, hashes, geometry->key_count) == geometry->key_count;
     if (!sound) // U1
         info.geometry = (tamis_filter_geometry){.kind = TAMIS_FILTER_ALWAYS_TRUE,
                                                 .key_count = geometry->key_count};

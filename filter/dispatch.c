@@ -62,3 +62,9 @@ tamis_filter_may_contain(const tamis_filter *filter, uint64_t hash)
 {
     return tm_kernel_chosen()->may_contain(filter, hash);
 }
+
+uint64_t
+tamis_filter_count_maybe(const tamis_filter *filter, const uint64_t *hashes, uint64_t count)
+{
+    return tm_kernel_chosen()->count_maybe(filter, hashes, count);
+}

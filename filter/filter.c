@@ -10,8 +10,10 @@
 
 #include <string.h>
 
-#include "filter/kernel.h"
+#include "filter/kernel_inline.h"
 #include "filter/probe.h"
+
+_Static_assert(sizeof(tamis_filter) == 32, "two descriptors share a cache line");
 
 static const struct {
     tamis_filter_kind kind;
@@ -55,29 +57,7 @@ tamis_filter_always_true(void)
 void
 tamis_filter_prefetch(const tamis_filter *filter, uint64_t hash)
 {
-    switch (filter->kind) {
-    case TAMIS_FILTER_PAIR512:
-        tm_prefetch_read(filter->body + TM_LINE_BYTES * tm_line_a(hash, filter->lines_a));
-        tm_prefetch_read(filter->body +
-                         TM_LINE_BYTES * (filter->lines_a + tm_line_b(hash, filter->lines_b)));
-        break;
-    case TAMIS_FILTER_BLK512:
-        tm_prefetch_read(filter->body + TM_LINE_BYTES * tm_line_a(hash, filter->lines_a));
-        break;
-    case TAMIS_FILTER_STANDARD: {
-        // A stranger is refused after two probes on average, so three cover seven of eight.
-        uint64_t bits = filter->lines_a * TM_LINE_BITS;
-        uint64_t step = tm_standard_step(hash);
-
-        for (uint32_t i = 0; i < 3 && i < filter->probes_a; i++) {
-            tm_prefetch_read(filter->body + (tm_mulhi64(hash, bits) >> 3));
-            hash += step;
-        }
-        break;
-    }
-    default:
-        break; // no body
-    }
+    tm_ask_prefetch(filter, hash);
 }
 
 static uint32_t

@@ -25,25 +25,18 @@
 
 #include <tamis/filter.h>
 
-/** What of a filter tm_kernel.insert() sets: pair512 can be built one part at a time. */
-enum tm_filter_part {
-    TM_FILTER_PART_A = 1,
-    TM_FILTER_PART_B = 2,
-    TM_FILTER_PARTS_ALL = 3,
-};
-
 struct tm_kernel {
     const char *name;
 
     /** The answer; EMPTY_SET says no, every kind that is not known says maybe. */
     bool (*may_contain)(const tamis_filter *filter, uint64_t hash);
 
-    /** Set the bits of `count` hashes in `body`. Parts matter for pair512 only. */
+    /** Set the bits of `count` hashes in `body`, the body that the filter describes. */
     void (*insert)(const tamis_filter *filter, uint8_t *body, const uint64_t *hashes,
-                   uint64_t count, enum tm_filter_part part);
+                   uint64_t count);
 
-    /** Does the filter say maybe to every one of `count` hashes? */
-    bool (*holds_all)(const tamis_filter *filter, const uint64_t *hashes, uint64_t count);
+    /** How many of `count` hashes are answered "maybe". */
+    uint64_t (*count_maybe)(const tamis_filter *filter, const uint64_t *hashes, uint64_t count);
 };
 
 extern const struct tm_kernel tm_kernel_scalar;

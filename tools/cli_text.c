@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tools/cli_text.c -- bytes as text and back, messages, and the ends of a command (opening,
+ * closing, last flush).
+ *
+ * Escapes, the same in scan, dump, load and messages:
+ *
+ *     \t  \n  \\      tab, newline, backslash
+ *     \xHH            other bytes below 0x20, 0x7f, U+0080..U+009F, and bytes that are no UTF-8
+ *     anything else   as it is
+ *
+ * Not here: arguments (cli_arguments.c).
+ */
+#include "cli.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+const char *cli_command_name;
+
+/* Bytes of the UTF-8 character at `at` that may be shown as it is; 0 when it may not. */
+static size_t
+printable_length(const unsigned char *at, size_t left)
+{
+    unsigned lead = at[0];
+    unsigned low = 0x80; // allowed range of the second byte: no overlong forms, no surrogates
+    unsigned high = 0xbf;
+    size_t length;
+
+    if (lead < 0x80)
+        return lead >= 0x20 && lead != 0x7f;
+    if (lead >= 0xc2 && lead <= 0xdf) {
+        length = 2;
+        if (lead == 0xc2)
+            low = 0xa0; // U+0080..U+009F are controls
+    } else if (lead >= 0xe0 && lead <= 0xef) {
+        length = 3;
+        if (lead == 0xe0)
+            low = 0xa0;
+        if (lead == 0xed)
+            high = 0x9f;
+    } else if (lead >= 0xf0 && lead <= 0xf4) {
+        length = 4;
+        if (lead == 0xf0)
+            low = 0x90;
+        if (lead == 0xf4)
+            high = 0x8f;
+    } else {
+        return 0;
+    }
+    if (left < length || at[1] < low || at[1] > high)
+        return 0;
+    for (size_t i = 2; i < length; i++) {
+        if ((at[i] & 0xc0) != 0x80)
+            return 0;
+    }
+    return length;
+}
+
+/* Bytes at `at` that stand for themselves: the common case, written in one piece. */
+static size_t
+plain_length(const unsigned char *at, size_t left)
+{
+    size_t length = 0;
+
+    while (length < left && at[length] >= 0x20 && at[length] < 0x7f && at[length] != '\\')
+        length++;
+    return length;
+}
+
+static void
+write_escaped(FILE *out, tamis_slice bytes, bool backslash_too, size_t width_max)
+{
+    const unsigned char *at = bytes.data;
+    size_t left = bytes.length;
+    size_t width = 0;
+
+    while (left > 0) {
+        size_t length = plain_length(at, left);
+
+        if (width == width_max) {
+            fputs("...", out);
+            return;
+        }
+        if (length > 0) {
+            if (length > width_max - width)
+                length = width_max - width;
+            fwrite(at, 1, length, out);
+            width += length;
+            at += length;
+            left -= length;
+            continue;
+        }
+        length = printable_length(at, left);
+        if (*at == '\\' && backslash_too) {
+            fputs("\\\\", out);
+        } else if (length > 0) {
+            fwrite(at, 1, length, out);
+        } else {
+            length = 1;
+            if (*at == '\t')
+                fputs("\\t", out);
+            else if (*at == '\n')
+                fputs("\\n", out);
+            else
+                fprintf(out, "\\x%02x", *at);
+        }
+        width++;
+        at += length;
+        left -= length;
+    }
+}
+
+void
+cli_write_escaped(FILE *out, tamis_slice bytes)
+{
+    write_escaped(out, bytes, true, SIZE_MAX);
+}
+
+void
+cli_write_escaped_short(FILE *out, tamis_slice bytes, size_t width_max)
+{
+    write_escaped(out, bytes, true, width_max);
+}
+
+static int
+hex_digit(char digit)
+{
+    if (digit >= '0' && digit <= '9')
+        return digit - '0';
+    if (digit >= 'a' && digit <= 'f')
+        return digit - 'a' + 10;
+    if (digit >= 'A' && digit <= 'F')
+        return digit - 'A' + 10;
+    return -1;
+}
+
+bool
+cli_unescape(char *text, size_t *length, size_t *error_at)
+{
+    char *first = memchr(text, '\\', *length);
+    size_t read = first != NULL ? (size_t)(first - text) : *length;
+    size_t written = read;
+
+    while (read < *length) {
+        size_t left = *length - read;
+
+        if (text[read] != '\\') {
+            text[written++] = text[read++];
+        } else if (left >= 2 && text[read + 1] == 't') {
+            text[written++] = '\t';
+            read += 2;
+        } else if (left >= 2 && text[read + 1] == 'n') {
+            text[written++] = '\n';
+            read += 2;
+        } else if (left >= 2 && text[read + 1] == '\\') {
+            text[written++] = '\\';
+            read += 2;
+        } else if (left >= 4 && text[read + 1] == 'x' && hex_digit(text[read + 2]) >= 0 &&
+                   hex_digit(text[read + 3]) >= 0) {
+            text[written++] = (char)(hex_digit(text[read + 2]) * 16 + hex_digit(text[read + 3]));
+            read += 4;
+        } else {
+            *error_at = read;
+            return false;
+        }
+    }
+    *length = written;
+    return true;
+}
+
+int
+cli_compare(tamis_slice a, tamis_slice b)
+{
+    size_t shorter = a.length < b.length ? a.length : b.length;
+    int order = shorter > 0 ? memcmp(a.data, b.data, shorter) : 0;
+
+    return order != 0 ? order : (a.length > b.length) - (a.length < b.length);
+}
+
+const char *
+cli_format_bytes(uint64_t bytes, char buffer[32])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes;
+    int unit = 0;
+
+    while (value >= 1024.0 && unit < 4) {
+        value /= 1024.0;
+        unit++;
+    }
+    snprintf(buffer, 32, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+    return buffer;
+}
+
+static void
+print_message(const char *format, va_list arguments)
+{
+    char *text = NULL;
+    int length = vasprintf(&text, format, arguments);
+
+    fprintf(stderr, "tamis%s%s: ", cli_command_name != NULL ? " " : "",
+            cli_command_name != NULL ? cli_command_name : "");
+    if (length >= 0)
+        write_escaped(stderr, (tamis_slice){text, (size_t)length}, false, SIZE_MAX);
+    fputc('\n', stderr);
+    free(length >= 0 ? text : NULL);
+}
+
+int
+cli_fail(const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    print_message(format, arguments);
+    va_end(arguments);
+    return CLI_FAILED;
+}
+
+int
+cli_fail_usage(const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    print_message(format, arguments);
+    va_end(arguments);
+    if (cli_command_name != NULL)
+        fprintf(stderr, "help: tamis %s --help\n", cli_command_name);
+    else
+        fputs("help: tamis help\n", stderr);
+    return CLI_USAGE;
+}
+
+int
+cli_open(const struct cli_arguments *arguments, bool create, tamis_db **db_out)
+{
+    tamis_options options = arguments->store;
+    tamis_error err;
+
+    options.create_if_missing = create;
+    switch (tamis_open(cli_path(arguments), &options, db_out, &err)) {
+    case TAMIS_OK:
+        return CLI_OK;
+    case TAMIS_NOT_FOUND:
+        return cli_fail("there is no store at %s", cli_path(arguments));
+    case TAMIS_BUSY:
+        return cli_fail("%s is open elsewhere: %s", cli_path(arguments), err.message);
+    default:
+        return cli_fail("%s: %s", cli_path(arguments), err.message);
+    }
+}
+
+int
+cli_close(tamis_db *db, int code)
+{
+    tamis_error err;
+
+    if (tamis_close(db, &err) != TAMIS_OK && (code == CLI_OK || code == CLI_NOT_FOUND))
+        return cli_fail("closing: %s", err.message);
+    return code;
+}
+
+int
+cli_finish_output(int code)
+{
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code != CLI_FAILED)
+        return cli_fail("standard output was cut short: %s", strerror(errno));
+    return code;
+}
+
+FILE *
+cli_open_input(const char *path)
+{
+    FILE *input = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
+
+    if (input == NULL)
+        (void)cli_fail("%s: %s", path, strerror(errno));
+    return input;
+}

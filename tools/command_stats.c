@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tools/command_stats.c -- `tamis stats`: levels, filters, memory and amplification of a store.
+ *
+ * Counters start at zero when a store is opened, so what this command shows of them is what opening
+ * did; get --count shows what lookups did.
+ *
+ * Not here: the table of levels (cli_report.c).
+ */
+#include "cli.h"
+
+#include <inttypes.h>
+
+struct reads {
+    uint64_t filters_asked_max; // by one lookup: the tables of level 0, and one of each other level
+    double false_reads;         // files that a lookup of a missing key reads by mistake, by theory
+};
+
+/* Ranges are left out: a key outside a table's range costs less than this says. */
+static struct reads
+expect_reads(const tamis_stats *stats)
+{
+    struct reads reads = {0};
+
+    for (int i = 0; i < TAMIS_LEVEL_COUNT; i++) {
+        uint64_t asked = i == 0 ? stats->level[i].file_count : stats->level[i].file_count > 0;
+
+        reads.filters_asked_max += asked;
+        reads.false_reads += (double)asked * stats->level[i].false_positive_rate_theory;
+    }
+    return reads;
+}
+
+static double
+ratio(uint64_t part, uint64_t whole)
+{
+    return whole == 0 ? 0.0 : (double)part / (double)whole;
+}
+
+static void
+print_memory(const char *name, uint64_t bytes)
+{
+    char text[32];
+
+    printf("  %-12s %12s\n", name, cli_format_bytes(bytes, text));
+}
+
+static void
+print_text(const tamis_stats *stats)
+{
+    struct reads reads = expect_reads(stats);
+    uint64_t written =
+        stats->log_bytes_written + stats->flush_bytes_written + stats->compaction_bytes_written;
+    char text[32];
+
+    cli_report_levels(stats);
+    printf("\nmemory\n");
+    print_memory("memtables", stats->memory_memtables_bytes);
+    print_memory("block cache", stats->memory_cache_bytes);
+    print_memory("filters", stats->memory_filters_bytes);
+    print_memory("indexes", stats->memory_indexes_bytes);
+    print_memory("in all", stats->memory_total_bytes);
+    printf("\namplification\n");
+    printf("  a lookup asks at most %" PRIu64
+           " filters; for a missing key they let %.4f file reads through (theory)\n",
+           reads.filters_asked_max, reads.false_reads);
+    printf("  entries kept for each distinct key of a table: %.3f\n",
+           ratio(stats->total.entry_count, stats->total.key_count));
+    printf("  written since opening: %s", cli_format_bytes(written, text));
+    if (stats->user_bytes_written > 0)
+        printf(", %.2f for each byte given", ratio(written, stats->user_bytes_written));
+    printf("\n");
+    if (stats->filters_damaged > 0)
+        printf("\n%" PRIu64 " filters are damaged and answer \"maybe\"; see tamis verify\n",
+               stats->filters_damaged);
+    if (stats->background_status != TAMIS_OK)
+        printf("\nbackground work stopped: %s\n", tamis_status_name(stats->background_status));
+}
+
+static void
+print_json(const tamis_stats *stats)
+{
+    const struct {
+        const char *name;
+        uint64_t value;
+    } counts[] = {
+        {"gets", stats->gets},
+        {"gets_found", stats->gets_found},
+        {"memtable_hits", stats->memtable_hits},
+        {"tables_skipped_by_range", stats->tables_skipped_by_range},
+        {"tables_read", stats->tables_read},
+        {"cache_hits", stats->cache_hits},
+        {"cache_misses", stats->cache_misses},
+        {"filters_damaged", stats->filters_damaged},
+        {"user_bytes_written", stats->user_bytes_written},
+        {"log_bytes_written", stats->log_bytes_written},
+        {"flush_bytes_written", stats->flush_bytes_written},
+        {"compaction_bytes_written", stats->compaction_bytes_written},
+        {"compaction_bytes_read", stats->compaction_bytes_read},
+        {"flush_count", stats->flush_count},
+        {"compaction_count", stats->compaction_count},
+        {"move_count", stats->move_count},
+        {"stall_count", stats->stall_count},
+        {"stall_ns", stats->stall_ns},
+        {"memory_memtables_bytes", stats->memory_memtables_bytes},
+        {"memory_cache_bytes", stats->memory_cache_bytes},
+        {"memory_filters_bytes", stats->memory_filters_bytes},
+        {"memory_indexes_bytes", stats->memory_indexes_bytes},
+        {"memory_total_bytes", stats->memory_total_bytes},
+        {"last_sequence", stats->last_sequence},
+    };
+
+    cli_json_start();
+    for (int i = 0; i < TAMIS_LEVEL_COUNT; i++) {
+        char prefix[16];
+
+        snprintf(prefix, sizeof prefix, "level_%d_", i);
+        cli_json_level(prefix, &stats->level[i]);
+    }
+    cli_json_level("total_", &stats->total);
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        cli_json_count(counts[i].name, counts[i].value);
+    cli_json_count("filters_asked_max", expect_reads(stats).filters_asked_max);
+    cli_json_number("files_read_per_missing_key_theory", expect_reads(stats).false_reads);
+    cli_json_text("background_status", tamis_status_name(stats->background_status));
+    cli_json_end();
+}
+
+static int
+run(const struct cli_arguments *arguments)
+{
+    tamis_stats stats;
+    tamis_error err;
+    tamis_db *db;
+    int code = cli_open(arguments, false, &db);
+
+    if (code != CLI_OK)
+        return code;
+    tamis_stats_init(&stats);
+    if (tamis_get_stats(db, &stats, &err) != TAMIS_OK)
+        code = cli_fail("%s", err.message);
+    else if (arguments->json)
+        print_json(&stats);
+    else
+        print_text(&stats);
+    return cli_close(db, code);
+}
+
+static const enum cli_option options_taken[] = {CLI_OPTION_JSON, CLI_STORE_OPTIONS, CLI_OPTION_END};
+
+const struct cli_command command_stats = {
+    .name = "stats",
+    .operands = "DB",
+    .summary = "print levels, filters beside their theory, memory, amplification",
+    .details = "Columns: bits/k is bits per key as delivered; then filters asked, answers \"no\" "
+               "(file skipped), \"maybe\"\n"
+               "that were right and that were wrong, and the rate of wrong ones among keys that "
+               "are not there,\n"
+               "measured and by theory. Counters start at zero when a store is opened; for "
+               "measured rates see\n"
+               "tamis get --keys-from FILE --count.\n",
+    .options = options_taken,
+    .operand_count_min = 1,
+    .operand_count_max = 1,
+    .run = run,
+};

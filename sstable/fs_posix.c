@@ -110,6 +110,30 @@ interrupted(int64_t result, int *times)
 }
 
 static int
+open_directory(const struct tm_os *os, const char *path)
+{
+    int times = 0;
+    int result;
+
+    do {
+        result = os->open_dir(os->ctx, path);
+    } while (interrupted(result, &times));
+    return result;
+}
+
+static int
+sync_parent(const struct tm_os *os, const char *path)
+{
+    int times = 0;
+    int result;
+
+    do {
+        result = os->sync_parent(os->ctx, path);
+    } while (interrupted(result, &times));
+    return result;
+}
+
+static int
 open_file(const struct tm_os *os, int dir, const char *name, int flags, enum tm_os_class file_class)
 {
     int times = 0;
@@ -357,7 +381,7 @@ make_and_open(const struct tm_os *os, const char *path, bool *made_out)
     *made_out = result == 0;
     if (result != 0 && result != -EEXIST) // somebody else may have made it meanwhile
         return result;
-    fd = os->open_dir(os->ctx, path);
+    fd = open_directory(os, path);
     if (fd < 0 && *made_out) {
         (void)os->remove_dir(os->ctx, path); // roll back; the first error is the one to tell
         *made_out = false;
@@ -382,7 +406,7 @@ fs_open_dir(void *ctx, const char *path, bool create, bool *created_out, tamis_d
     if (dir == NULL)
         return TM_NO_MEMORY(err, sizeof *dir);
     show_path(dir->shown, path);
-    dir->fd = os->open_dir(os->ctx, path);
+    dir->fd = open_directory(os, path);
     if (dir->fd == -ENOENT && create) {
         dir->fd = make_and_open(os, path, &made);
         if (dir->fd == -ENOENT) {
@@ -400,7 +424,7 @@ fs_open_dir(void *ctx, const char *path, bool create, bool *created_out, tamis_d
     }
     if (create) {
         // Also for one that was there: who made it may have died before its name was durable.
-        result = os->sync_parent(os->ctx, path);
+        result = sync_parent(os, path);
         if (result != 0) {
             status = TM_FAIL_OS(err, tm_status_of_errno(-result), -result,
                                 "cannot sync the parent of directory '%s'", dir->shown);

@@ -4,12 +4,12 @@
  *
  * Each contract test runs over pthreads and over the baton.
  */
-#include <assert.h>
 #include <check.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "sstable/runtime.h"
@@ -70,6 +70,14 @@ work_deinit(struct work *work)
     runtime->mutex_deinit(runtime->ctx, &work->mutex);
 }
 
+/* For threads: Check's own asserts are for the thread of the test. */
+static void
+require(bool condition)
+{
+    if (!condition)
+        abort();
+}
+
 static void
 count_up(void *arg)
 {
@@ -78,10 +86,10 @@ count_up(void *arg)
 
     for (int i = 0; i < ROUND_COUNT; i++) {
         runtime->lock(runtime->ctx, &work->mutex);
-        assert(atomic_fetch_add(&work->inside, 1) == 0); // Check's own asserts are for its thread
+        require(atomic_fetch_add(&work->inside, 1) == 0);
         work->count++;
         work->order_hash = work->order_hash * 31 + worker->number;
-        assert(atomic_fetch_sub(&work->inside, 1) == 1);
+        require(atomic_fetch_sub(&work->inside, 1) == 1);
         runtime->notify(runtime->ctx, &work->cond);
         runtime->unlock(runtime->ctx, &work->mutex);
     }
@@ -145,7 +153,7 @@ take_turns(void *arg)
     for (int i = 0; i < ROUND_COUNT; i++) {
         runtime->lock(runtime->ctx, &work->mutex);
         runtime->wait(runtime->ctx, &work->cond, &work->mutex, my_turn, worker);
-        assert(my_turn(worker));
+        require(my_turn(worker));
         work->turn++;
         work->count++;
         runtime->notify(runtime->ctx, &work->cond);

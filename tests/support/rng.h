@@ -58,8 +58,12 @@ rng_fill(struct rng *rng, void *buffer, size_t length)
 {
     uint8_t *next = buffer;
 
-    for (size_t i = 0; i < length; i++)
-        next[i] = (uint8_t)(rng_next(rng) >> 56);
+    for (size_t i = 0; i < length; i += 8) {
+        uint64_t word = rng_next(rng);
+
+        for (size_t at = i; at < length && at < i + 8; at++, word >>= 8)
+            next[at] = (uint8_t)word;
+    }
 }
 
 /** TAMIS_SEED if it is set, else `seed`; printed with `what`. */

@@ -121,6 +121,12 @@ report_lookups(tamis_db *db, const struct lookups *lookups, bool json)
         cli_json_count("cache_hits", stats.cache_hits);
         cli_json_count("cache_misses", stats.cache_misses);
         cli_json_count("memory_filters_bytes", stats.memory_filters_bytes);
+        for (int i = 0; i < TAMIS_LEVEL_COUNT; i++) {
+            char prefix[16];
+
+            snprintf(prefix, sizeof prefix, "level_%d_", i);
+            cli_json_level(prefix, &stats.level[i]);
+        }
         cli_json_level("total_", &stats.total);
         cli_json_end();
         return CLI_OK;
@@ -211,12 +217,12 @@ print_after(void *arg, const tamis_table_stats *table)
         verdict = "filter said no: skipped";
         trace->skipped_by_filter++;
     } else if (table->filter_true_positives > before.true_positives) {
-        verdict = filtered ? "filter said maybe, block read: it is there"
-                           : "no filter, block read: it is there";
+        verdict =
+            filtered ? "filter said maybe, block read: found" : "no filter, block read: found";
         trace->read++;
     } else if (table->filter_false_positives > before.false_positives) {
-        verdict = filtered ? "filter said maybe, block read: it is not there (a false positive)"
-                           : "no filter, block read: it is not there";
+        verdict = filtered ? "filter said maybe, block read: false positive"
+                           : "no filter, block read: not there";
         trace->read++;
     } else if (table->filter_probes > before.probes) {
         verdict = "filter said maybe, reading failed";
@@ -228,12 +234,12 @@ print_after(void *arg, const tamis_table_stats *table)
         verdict = "not asked: the answer was found before";
         trace->not_asked++;
     }
-    printf("  level %u  %06" PRIu64 ".sst  %8" PRIu64 " keys  ", (unsigned)table->level,
-           table->number, table->key_count);
+    printf("  level %u  %06" PRIu64 ".sst  %-45s  %8" PRIu64 " keys  ", (unsigned)table->level,
+           table->number, verdict, table->key_count);
     cli_write_escaped_short(stdout, table->smallest, 20);
     fputs(" .. ", stdout);
     cli_write_escaped_short(stdout, table->largest, 20);
-    printf("\n      %s\n", verdict);
+    putchar('\n');
     return true;
 }
 

@@ -1,0 +1,114 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# No store, no directory, no file, damage, a second opener, an output that is gone: exit code 3, a message that names it, and
+# nothing left behind.
+set -eu
+# shellcheck source=tests/tools/tool_check.sh
+. "$(dirname "$0")/tool_check.sh"
+
+printf 'k\tv\n' >one.tsv
+: >file
+mkdir empty
+for store in nothing file empty nothing/below; do
+    for command in 'get %s k' 'delete %s k' 'scan %s' 'dump %s' 'dump %s out.tsv' 'stats %s' 'verify %s' \
+        'compact %s' 'destroy --yes %s'; do
+        # shellcheck disable=SC2046,SC2059 # words are wanted, and the pattern is ours
+        expect 3 $(printf "$command" "$store")
+        said "$store"
+    done
+done
+no_file nothing out.tsv
+[ -z "$(ls -A empty)" ] || problem "a command left $(ls -A empty) in a directory that is no store"
+[ ! -s file ] || problem "a command wrote into a file that is no store"
+expect 3 put file k v
+expect 3 put nothing/below k v
+expect 3 load s nothing.tsv
+no_file s nothing
+expect 3 load s empty
+expect 3 inspect nothing
+expect 3 inspect file
+expect 3 inspect empty
+
+# Bad lines: the message names file, line and what was expected, and what precedes them is there.
+printf 'a\t1\nb\t2\nno tab\nc\t3\n' >bad.tsv
+expect 3 load bad bad.tsv
+said '^tamis load: bad\.tsv:3: expected key, tab, value; found no tab; the 2 records before this line are loaded$'
+expect 0 scan bad
+printed "a	1
+b	2"
+printf 'a\t1\nb\t2\t3\n' >bad.tsv
+expect 3 load bad2 bad.tsv
+said 'bad\.tsv:2: expected one tab; found a second one at byte 4'
+printf 'a\\q\t1\n' >bad.tsv
+expect 3 load bad2 bad.tsv
+said 'bad\.tsv:1: expected .* at byte 2'
+printf 'key\tval\\x4\n' >bad.tsv
+expect 3 load bad2 bad.tsv
+said 'bad\.tsv:1: expected .* at byte 8'
+printf 'a\t1\n\nb\t2\n' >bad.tsv
+expect 3 load bad2 bad.tsv
+said 'bad\.tsv:2:'
+printf '%s' '\\q' >bad.tsv
+expect 3 load bad2 bad.tsv
+printf 'a\t%s' '\' >bad.tsv
+expect 3 load bad2 bad.tsv
+
+# Output that cannot be written is a failure, not silence.
+expect 0 load s one.tsv
+for command in 'scan s' 'dump s' 'get s k' 'stats s' 'help' 'version' 'get --trace s k'; do
+    code=0
+    # shellcheck disable=SC2086 # words are wanted
+    "$TAMIS" $command >&- 2>err || code=$?
+    [ "$code" = 3 ] || problem "$command with standard output closed: exit code $code"
+    said 'standard output'
+    if [ -w /dev/full ]; then
+        code=0
+        # shellcheck disable=SC2086
+        "$TAMIS" $command >/dev/full 2>err || code=$?
+        [ "$code" = 3 ] || problem "$command on a full device: exit code $code"
+    fi
+done
+code=0
+"$TAMIS" put s k2 v2 >&- 2>&- <&- || code=$?
+[ "$code" = 0 ] || problem "put with all streams closed: exit code $code"
+expect 0 verify s
+expect 0 get s k2
+printed v2
+if [ -w /dev/full ]; then
+    expect 3 dump s /dev/full
+fi
+awk 'BEGIN { for (i = 0; i < 20000; i++) printf "%08d\tvalue %d\n", i, i }' >many.tsv
+expect 0 load many many.tsv
+{ "$TAMIS" scan many 2>err || echo $? >code; } | head -n 1 >out
+[ "$(cat code)" = 3 ] || problem "a reader that went away: exit code $(cat code)"
+said 'standard output'
+
+# A second opener is told so. The first one waits for its input; a fifo keeps it open.
+mkfifo feed
+"$TAMIS" load held feed 2>held.err &
+holder=$!
+exec 9>feed
+printf 'a\t1\n' >&9
+# The store is there as soon as its files are; the lock is taken before.
+while [ ! -e held/CURRENT ] && kill -0 "$holder"; do :; done
+for command in 'get held a' 'scan held' 'verify held' 'put held a 2' 'load held one.tsv' 'destroy --yes held'; do
+    # shellcheck disable=SC2086
+    expect 3 $command
+    said 'held'
+done
+expect 3 get held a
+said 'open elsewhere'
+exec 9>&-
+wait "$holder" || problem "the first opener failed: $(cat held.err)"
+expect 0 get held a
+printed 1
+
+# Damage is named and is exit code 3; what is not damaged can still be read.
+table=$(echo many/*.sst | cut -d' ' -f1)
+size=$(wc -c <"$table")
+printf 'damage!!' | dd of="$table" bs=1 seek=$((size / 4)) conv=notrunc 2>dd.log
+expect 3 verify many
+said "$(basename "$table")"
+expect 3 scan many
+tools_done

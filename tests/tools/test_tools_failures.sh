@@ -49,9 +49,9 @@ said 'bad\.tsv:1: expected .* at byte 8'
 printf 'a\t1\n\nb\t2\n' >bad.tsv
 expect 3 load bad2 bad.tsv
 said 'bad\.tsv:2:'
-printf '%s' '\\q' >bad.tsv
+printf '\134' >bad.tsv
 expect 3 load bad2 bad.tsv
-printf 'a\t%s' '\' >bad.tsv
+printf 'a\t\134' >bad.tsv
 expect 3 load bad2 bad.tsv
 
 # Output that cannot be written is a failure, not silence.

@@ -393,8 +393,9 @@ tm_memtable_add(struct tm_memtable *memtable, const struct tm_entry *entry)
         if (next == NULL)
             memtable->last[i] = node->links;
     }
-    for (uint32_t i = 0; i < height; i++)                                      // N1
-        atomic_store_explicit(&before[i][i].node, node, memory_order_release); // M1
+    // From below (N1), and complete (M1).
+    for (uint32_t i = 0; i < height; i++)
+        atomic_store_explicit(&before[i][i].node, node, memory_order_release);
     // A reader with the old height starts lower and finds the same.
     if (height > atomic_load_explicit(&memtable->height, memory_order_relaxed))
         atomic_store_explicit(&memtable->height, height, memory_order_relaxed);

@@ -29,12 +29,18 @@ void tm_memtable_ref(struct tm_memtable *memtable);
 void tm_memtable_unref(struct tm_memtable *memtable); // any thread; NULL allowed; the last one frees
 
 /**
- * Make sure that `entry_count` entries with `bytes` of keys and values in all can be added without allocating.
- * An entry may be as large as key and value limits allow; large ones get blocks of their own.
+ * Make sure that `entry_count` entries with `bytes` of keys and values in all can be added, in any split, without
+ * allocating. A reservation replaces the one before, used up or not: reserve once for a whole group of writes.
+ *
+ * @return TAMIS_OK; TAMIS_NO_MEMORY: nothing has changed
+ *
+ * Threads  the one writer.
+ * Cost     mostly none; else one allocation, of a chunk or of a block as large as the reservation. A nanosecond or two
+ *          an entry.
  */
 TAMIS_NODISCARD tamis_status tm_memtable_reserve(struct tm_memtable *memtable, size_t entry_count,
                                                  size_t bytes, tamis_error *err);
-/** Copy the entry in. Reserved for before (M2). Sequences ascend. */
+/** Copy the entry in. Reserved for before (M2, asserted). Sequences ascend (asserted). The one writer. */
 void tm_memtable_add(struct tm_memtable *memtable, const struct tm_entry *entry);
 
 /** Newest version of `key` not newer than `sequence`. Any thread. */

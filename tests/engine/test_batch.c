@@ -58,12 +58,13 @@ parse_all(const uint8_t *bytes, size_t length, size_t *operation_count)
 {
     uint8_t *exact = malloc(length + (length == 0));
     uint8_t *again = malloc(length + TM_OPERATION_HEADER_BYTES_MAX);
-    struct tm_batch_cursor cursor = cursor_over(exact, length);
+    struct tm_batch_cursor cursor;
     struct tm_entry entry;
     int answer;
 
     ck_assert(exact != NULL && again != NULL);
     memcpy(exact, bytes, length);
+    cursor = cursor_over(exact, length);
     *operation_count = 0;
     for (;;) {
         const uint8_t *start = cursor.next;

@@ -92,7 +92,7 @@ typedef enum tamis_file_kind {
 
 /**
  * The contract that a place for stores keeps. POSIX directories are one (tamis_fs_posix()); memory and object
- * stores can be others. Functions return TAMIS_OK or say in `err` (never NULL here) what failed; all may
+ * stores can be others. Functions return TAMIS_OK or say in `err` (which may be NULL) what failed; all may
  * be called from any thread, but one file has one appender at a time. Names are plain file names.
  *
  * Durability, in the only words that matter: after `append` returns OK the bytes survive a killed process, and

@@ -270,23 +270,23 @@ connect_level0(const struct tm_level *level0, struct key_range *range)
     }
 }
 
-/* The oldest file and all that are connected with it. */
+/* The oldest file and all that are connected with it. The level is due, so some file is at rest. */
 static bool
 plan_level0(const struct tm_version *version, struct plan *plan)
 {
     const struct tm_level *level0 = &version->level[0];
+    const struct tm_file *oldest = NULL;
+    struct key_range range;
 
-    for (uint32_t i = level0->file_count; i-- > 0;) {
-        struct key_range range;
-
-        if (level0->files[i]->compacting)
-            continue;
-        range = range_of_file(level0->files[i]);
-        connect_level0(level0, &range);
-        plan_init(plan, version, 0, 1, &range);
-        return !plan_is_blocked(plan, version);
+    for (uint32_t i = 0; i < level0->file_count; i++) { // newest first
+        if (!level0->files[i]->compacting)
+            oldest = level0->files[i];
     }
-    return false;
+    assert(oldest != NULL);
+    range = range_of_file(oldest);
+    connect_level0(level0, &range);
+    plan_init(plan, version, 0, 1, &range);
+    return !plan_is_blocked(plan, version);
 }
 
 /* Fewer bytes of the next level rewritten for each byte taken down; of equals the older file. */

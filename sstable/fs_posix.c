@@ -594,8 +594,8 @@ fs_unlock(void *ctx, tamis_lock *lock)
     const struct tm_os *os = posix->os;
     bool alone = false;
 
-    if (!forked_since(os,
-                      lock->fork_generation)) { // F6: in a child the descriptor is closed already
+    // F6: in a child the descriptor is closed already.
+    if (!forked_since(os, lock->fork_generation)) {
         // A store that came to nothing leaves nothing: LOCK goes if this lock made it and no file joined it.
         if (lock->created && os->list(os->ctx, lock->dir->fd, is_lock_file, &alone) == 0 && alone)
             (void)remove_file(os, lock->dir->fd, lock_name,

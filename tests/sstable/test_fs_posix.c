@@ -893,6 +893,33 @@ START_TEST(an_interrupted_call_is_made_again)
 }
 END_TEST
 
+/* Each write is interrupted fifty times and then does a little: in sum far more interruptions than are borne in a
+ * row. */
+START_TEST(interruptions_between_progress_do_not_add_up)
+{
+    static const char record[1000] = "r";
+    tamis_file *file;
+
+    use_simulator(0, 1);
+    for (uint64_t part = 0; part < 5; part++) {
+        for (uint64_t i = 1; i <= 50; i++)
+            sim_fault_add(world->sim, (struct sim_fault){.op = SIM_PWRITE,
+                                                         .nth = part * 51 + i,
+                                                         .effect = SIM_ERROR,
+                                                         .os_error = EINTR});
+        sim_fault_add(
+            world->sim,
+            (struct sim_fault){.op = SIM_PWRITE, .nth = part * 51 + 51, .effect = SIM_SHORT});
+    }
+    file = create_file("000001.sst", TAMIS_FILE_TABLE);
+    check_ok(append(file, record, sizeof record), err);
+    check_ok(fs->close(ctx, file, &err), err);
+    for (size_t rule = 0; rule < sim_fault_count(world->sim); rule++)
+        ck_assert_uint_eq(sim_fault_fired(world->sim, rule), 1);
+    leave_place();
+}
+END_TEST
+
 START_TEST(interruptions_without_end_are_an_error)
 {
     struct sim_fault fault = {
@@ -1282,6 +1309,7 @@ main(void)
     tcase_add_test(faults, every_call_that_fails_once_is_reported_or_made_up_for);
     tcase_add_test(faults, every_kind_of_call_may_fail_for_good);
     tcase_add_loop_test(faults, an_interrupted_call_is_made_again, 0, interruptible_count);
+    tcase_add_test(faults, interruptions_between_progress_do_not_add_up);
     tcase_add_loop_test(faults, interruptions_without_end_are_an_error, 0, interruptible_count);
     tcase_add_test(faults, short_counts_are_continued);
     tcase_add_loop_test(faults, a_log_that_cannot_be_mapped_is_written, 0, 2);

@@ -202,6 +202,31 @@ START_TEST(a_child_closes_lock_descriptors_but_no_others)
 }
 END_TEST
 
+/* The number of a descriptor that was closed at the fork may stand for something of the child's own. */
+static int
+reuse_lock_descriptor(void *arg)
+{
+    int lock_fd = *(int *)arg;
+
+    if (dup2(STDERR_FILENO, lock_fd) != lock_fd)
+        return 1;
+    if (os->lock(os->ctx, lock_fd) != -EBADF || os->unlock(os->ctx, lock_fd) != 0 ||
+        os->close(os->ctx, lock_fd, TM_OS_CLASS_LOCK) != 0)
+        return 2;
+    return fcntl(lock_fd, F_GETFD) >= 0 ? 0 : 3;
+}
+
+START_TEST(a_child_does_not_touch_what_has_the_number_of_a_lock)
+{
+    int dir_fd = os->open_dir(os->ctx, path);
+    int lock_fd = os->open(os->ctx, dir_fd, "LOCK", TM_OS_CREATE, TM_OS_CLASS_LOCK);
+
+    ck_assert_int_eq(child_run(reuse_lock_descriptor, &lock_fd, NULL, 0), 0);
+    ck_assert_int_eq(os->close(os->ctx, lock_fd, TM_OS_CLASS_LOCK), 0);
+    ck_assert_int_eq(os->close(os->ctx, dir_fd, TM_OS_CLASS_DIR), 0);
+}
+END_TEST
+
 /* A process that locks, starts a child of its own that lives on, says so, and is killed. */
 static void
 lock_and_leave_a_grandchild(int ready, int until)
@@ -546,6 +571,26 @@ fill(tamis_dir *where)
     return fs->close(ctx, log, &err) == TAMIS_OK ? 0 : 15;
 }
 
+/* Mapping a hole larger than the medium: an error, where a later store would be a signal. */
+static int
+map_more_than_there_is(void)
+{
+    const uint64_t bytes = 4 << 20;
+    int dir_fd = os->open_dir(os->ctx, path);
+    int fd = os->open(os->ctx, dir_fd, "hole", TM_OS_CREATE_NEW, TM_OS_CLASS_LOG);
+    void *address;
+    int result = 0;
+
+    if (os->truncate(os->ctx, fd, bytes, TM_OS_CLASS_LOG) != 0)
+        result = 20;
+    else if (os->map(os->ctx, fd, 0, bytes, &address) == 0)
+        result = 21;
+    (void)os->close(os->ctx, fd, TM_OS_CLASS_LOG);
+    (void)os->remove(os->ctx, dir_fd, "hole", TM_OS_CLASS_LOG);
+    (void)os->close(os->ctx, dir_fd, TM_OS_CLASS_DIR);
+    return result;
+}
+
 static int
 fill_a_small_medium(void *arg)
 {
@@ -559,7 +604,9 @@ fill_a_small_medium(void *arg)
         return skip("cannot mount");
     if (fs->open_dir(ctx, path, false, &created, &there, &err) != TAMIS_OK)
         return 1;
-    result = fill(there);
+    result = map_more_than_there_is();
+    if (result == 0)
+        result = fill(there);
     // Space freed is space again.
     if (result == 0 &&
         (fs->remove(ctx, there, "000001.wal", &err) != TAMIS_OK ||
@@ -652,6 +699,7 @@ main(void)
     tcase_add_test(locks, a_renamed_directory_is_the_same_store);
     tcase_add_test(locks, a_child_has_no_lock_and_cannot_take_the_parents_away);
     tcase_add_test(locks, a_child_closes_lock_descriptors_but_no_others);
+    tcase_add_test(locks, a_child_does_not_touch_what_has_the_number_of_a_lock);
     tcase_add_test(locks, the_end_of_a_process_frees_its_lock_though_its_child_lives);
     suite_add_tcase(suite, locks);
 

@@ -654,13 +654,12 @@ choose_fault(struct frame *frame)
             !effect_applies(fault->effect, call->op, call->length))
             continue;
         matched = atomic_fetch_add(&rule->matched, 1) + 1;
-        if (matched < fault->nth || (matched > fault->nth && !fault->sticky))
+        if (frame->effect != 0 || matched < fault->nth || (matched > fault->nth && !fault->sticky))
             continue;
         atomic_fetch_add(&rule->fired, 1);
         frame->effect = fault->effect;
         if (fault->effect == SIM_ERROR)
             frame->call.result = -fault->os_error;
-        return;
     }
 }
 

@@ -127,7 +127,8 @@ struct sim_fault {
     bool sticky;  // this and every later matching call, else once
 };
 
-/** Add a rule; several may be active, the first that hits wins. Returns its number. */
+/** Add a rule; several may be active: each counts every call that it matches, the first that hits decides what happens.
+ *  Returns its number. */
 size_t sim_fault_add(struct sim *sim, struct sim_fault fault);
 /** How often the rule hit. A fault test asserts that this is not 0. Any time. */
 uint64_t sim_fault_fired(const struct sim *sim, size_t fault);

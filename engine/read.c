@@ -11,6 +11,7 @@
  *   R1  Places are asked from newest to oldest; the first that knows the key, found or deleted, ends the search.
  *   R2  "no" of a filter skips its file; "maybe" is checked in the file. Snapshots do not matter to filters: a filter
  *       holds the keys of all versions, tombstones included.
+ *   R3  Every counted probe ends as a negative, a true or a false positive, so that FP / (FP + TN) is the filter's rate.
  */
 #include <assert.h>
 
@@ -120,14 +121,15 @@ search_files(tamis_db *db, const struct tm_version *version, tamis_slice key, ui
         for (uint32_t i = 0; i < count && answer->lookup == TM_ABSENT; i++) {
             struct tm_file *file = candidates[i];
 
+            if (filters_only) { // not counted: whether a "maybe" was right is not found out (R3)
+                if (tamis_filter_may_contain(tm_table_filter(file->table), hashes[i]))
+                    answer->lookup = TM_FOUND;
+                continue;
+            }
             tm_count(&file->filter_probes, 1);
             if (!tamis_filter_may_contain(tm_table_filter(file->table), hashes[i])) {
                 tm_count(&file->filter_negatives, 1);
                 continue;
-            }
-            if (filters_only) {
-                answer->lookup = TM_FOUND;
-                break;
             }
             status = search_file(db, file, key, hashes[i], sequence, answer, err);
             if (status != TAMIS_OK)

@@ -6,7 +6,8 @@
  *                             \--- no --> trailer of "always true", for an empty body
  *
  * Invariants
- *   U1  No trailer of a kind that can say "no" is written before every hash has been answered "maybe".
+ *   U1  No trailer of a kind that can say "no" is written before every hash has been answered
+ *       "maybe".
  *   U2  The bytes depend on the set of hashes only, not on their order or on the kernel.
  *
  * Threads  one owner of hashes, body and trailer during the call.

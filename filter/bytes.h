@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * filter/bytes.h -- integers as little-endian bytes, varints, and a cursor that cannot run past its end.
+ * filter/bytes.h -- integers as little-endian bytes, varints, and a cursor that cannot run past its
+ * end.
  *
  *   u32 0x11223344   ->  44 33 22 11
  *   varint 300       ->  ac 02           seven bits a byte, low ones first; bit 7 set: more follow
@@ -8,8 +9,10 @@
  * Invariants
  *   B1  No function depends on the byte order or the alignment of the machine.
  *   B2  A decoder reads nothing at or beyond `end`.
- *   B3  A number has exactly one varint: overlong forms are refused, so decode and encode round-trip.
- *   B4  A cursor that has failed stays failed and gives zeros; one check after many reads is enough.
+ *   B3  A number has exactly one varint: overlong forms are refused, so decode and encode
+ *       round-trip.
+ *   B4  A cursor that has failed stays failed and gives zeros; one check after many reads is
+ *       enough.
  *
  * Threads  plain functions on the caller's memory.
  * Not here: checksums and the key hash (hash.h).
@@ -95,7 +98,10 @@ tm_put_varint64(uint8_t *p, uint64_t v)
     return p;
 }
 
-/** As tm_put_varint64(); at most TM_VARINT32_BYTES_MAX bytes, and the same bytes for the same number. */
+/**
+ * As tm_put_varint64(); at most TM_VARINT32_BYTES_MAX bytes, and the same bytes for the same
+ * number.
+ */
 static inline uint8_t *
 tm_put_varint32(uint8_t *p, uint32_t v)
 {
@@ -182,7 +188,10 @@ tm_cursor_left(const struct tm_cursor *cursor)
     return cursor->failed ? 0 : (size_t)(cursor->end - cursor->next);
 }
 
-/** `count` bytes in place, or NULL past the end (then the cursor has failed). NULL too for 0 bytes at NULL. */
+/**
+ * `count` bytes in place, or NULL past the end (then the cursor has failed). NULL too for 0 bytes
+ * at NULL.
+ */
 static inline const uint8_t *
 tm_cursor_bytes(struct tm_cursor *cursor, uint64_t count)
 {

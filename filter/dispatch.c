@@ -6,9 +6,9 @@
  *   constructor chosen = best that cpuid and the operating system allow
  *   afterwards  never changes
  *
- * The pointer is the only global of the folder. It is atomic, so a thread that another library started
- * in its own constructor may ask while ours runs: it sees one kernel or the other, and all give the
- * same answers (K1, K3).
+ * The pointer is the only global of the folder. It is atomic, so a thread that another library
+ * started in its own constructor may ask while ours runs: it sees one kernel or the other, and all
+ * give the same answers (K1, K3).
  */
 #include <stdatomic.h>
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * filter/envelope.c -- writes and reads the trailer; turns bytes from disk into a filter, or refuses.
+ * filter/envelope.c -- writes and reads the trailer; turns bytes from disk into a filter, or
+ * refuses.
  *
  *   body                    trailer, 128 bytes, little-endian
  *   +---------------------+-------------------------------------------------------------+
@@ -13,8 +14,8 @@
  *   |                     | 112 body checksum 8     | 120 checksum of 0..119, 8
  *   +---------------------+-------------------------------------------------------------+
  *
- * Invariants F1..F4: envelope.h. The name of a damage is the first of these that fails: magic, trailer
- * checksum, version, kind, hash id, other fields, geometry, body checksum.
+ * Invariants F1..F4: envelope.h. The name of a damage is the first of these that fails: magic,
+ * trailer checksum, version, kind, hash id, other fields, geometry, body checksum.
  *
  * Not here: where a filter stands in a file and what its context is (the table layer).
  */
@@ -84,8 +85,7 @@ all_zero(const uint8_t *bytes, size_t length)
 
 /* Every check but the body's; fills `info` as far as it gets. */
 static tamis_filter_damage
-read_trailer(const uint8_t *trailer, uint64_t body_bytes, uint64_t context,
-             tamis_filter_info *info)
+read_trailer(const uint8_t *trailer, uint64_t body_bytes, uint64_t context, tamis_filter_info *info)
 {
     tamis_filter_geometry *geometry = &info->geometry;
     uint32_t rate_ppb = tm_get_u32(trailer + TM_TRAILER_RATE_PPB);

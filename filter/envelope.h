@@ -3,13 +3,14 @@
  * filter/envelope.h -- the 128 bytes behind a body that say what it is and prove it.
  *
  * Invariants
- *   F1  A reader believes no field before the trailer's checksum has matched, and no body before the
- *       body's checksum has matched.
- *   F2  Whatever is odd gives "always true" and a name for the damage; emptiness is a kind of its own
- *       and is never inferred from a length.
+ *   F1  A reader believes no field before the trailer's checksum has matched, and no body before
+ *       the body's checksum has matched.
+ *   F2  Whatever is odd gives "always true" and a name for the damage; emptiness is a kind of its
+ *       own and is never inferred from a length.
  *   F3  Both checksums are seeded with the caller's context, so a trailer or body that belongs to
  *       another place does not match here.
- *   F4  Reserved bytes are written as 0 and refused otherwise, so that a later version may use them.
+ *   F4  Reserved bytes are written as 0 and refused otherwise, so that a later version may use
+ *       them.
  *
  * Threads  pure functions.
  */

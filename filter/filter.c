@@ -89,8 +89,8 @@ tamis_filter_positions(const tamis_filter *filter, uint64_t hash, uint64_t posit
         return line_positions(tm_line_a(hash, filter->lines_a), &stream, filter->probes_a,
                               positions);
     case TAMIS_FILTER_PAIR512:
-        count = line_positions(tm_line_a(hash, filter->lines_a), &stream, filter->probes_a,
-                               positions);
+        count =
+            line_positions(tm_line_a(hash, filter->lines_a), &stream, filter->probes_a, positions);
         return count + line_positions(filter->lines_a + tm_line_b(hash, filter->lines_b), &stream,
                                       filter->probes_b, positions + count);
     default:

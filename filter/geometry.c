@@ -6,8 +6,8 @@
  *   standard, blk512:  all lines, probes k
  *   pair512:           lines_a : lines_b as k1 : k2, k1 = floor(k / 2), k2 = k - k1
  *
- * Probes depend on the bits asked for, not on the rounding up to whole lines: a small filter gets more
- * bits than asked for and is only better than promised.
+ * Probes depend on the bits asked for, not on the rounding up to whole lines: a small filter gets
+ * more bits than asked for and is only better than promised.
  *
  * Not here: rates (theory.c), bytes (envelope.c).
  */
@@ -18,19 +18,18 @@
 
 #include "filter/probe.h"
 
-/* Row i: up to this many thousandths of a bit per key, i + 1 probes are best (pair512: i + 2, as each
- * line has at least one). Beyond the last row: one more.
+/* Row i: up to this many thousandths of a bit per key, i + 1 probes are best (pair512: i + 2, as
+ * each line has at least one). Beyond the last row: one more.
  *
- * The bounds are where the exact rates of theory.c for k and k + 1 probes cross in a large filter (G3).
- * For pair512 no other split of the two lines is better at any whole number of bits. The numbers are
- * not on disk: a trailer says how many probes its filter has. */
+ * The bounds are where the exact rates of theory.c for k and k + 1 probes cross in a large filter
+ * (G3). For pair512 no other split of the two lines is better at any whole number of bits. The
+ * numbers are not on disk: a trailer says how many probes its filter has. */
 static const uint16_t standard_bounds[] = {
     2078,  3556,  5013,  6464,  7912,  9358,  10803, 12248, 13692, 15136, 16580,
     18023, 19467, 20910, 22353, 23796, 25240, 26683, 28126, 29569, 31012,
 };
 static const uint16_t blk512_bounds[] = {
-    2081,  3584,  5103,  6673,  8317,  10057, 11920,
-    13932, 16123, 18527, 21184, 24139, 27444, 31161,
+    2081, 3584, 5103, 6673, 8317, 10057, 11920, 13932, 16123, 18527, 21184, 24139, 27444, 31161,
 };
 static const uint16_t pair512_bounds[] = {
     3566,  5014,  6530,  7948,  9561,  10946, 12708, 14049, 16014,
@@ -82,15 +81,13 @@ geometry_without_body(tamis_filter_kind kind, uint64_t key_count)
 bool
 tm_geometry_is_valid(const tamis_filter_geometry *geometry)
 {
-    bool probes_a_good =
-        geometry->probes_a >= 1 && geometry->probes_a <= TAMIS_FILTER_PROBES_MAX;
-    bool probes_b_good =
-        geometry->probes_b >= 1 && geometry->probes_b <= TAMIS_FILTER_PROBES_MAX;
+    bool probes_a_good = geometry->probes_a >= 1 && geometry->probes_a <= TAMIS_FILTER_PROBES_MAX;
+    bool probes_b_good = geometry->probes_b >= 1 && geometry->probes_b <= TAMIS_FILTER_PROBES_MAX;
     bool lines_a_good = geometry->lines_a >= 1 && geometry->lines_a <= TM_LINES_MAX;
     bool lines_b_good = geometry->lines_b >= 1 && geometry->lines_b <= TM_LINES_MAX;
     bool without_b = geometry->lines_b == 0 && geometry->probes_b == 0;
-    bool without_body = geometry->body_bytes == 0 && geometry->lines_a == 0 &&
-                        geometry->probes_a == 0 && without_b;
+    bool without_body =
+        geometry->body_bytes == 0 && geometry->lines_a == 0 && geometry->probes_a == 0 && without_b;
 
     switch (geometry->kind) {
     case TAMIS_FILTER_EMPTY_SET:

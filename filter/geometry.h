@@ -34,7 +34,9 @@ bool tm_geometry_explicit(tamis_filter_kind kind, uint64_t key_count, uint64_t l
                           uint32_t probes_a, uint32_t probes_b,
                           tamis_filter_geometry *geometry_out);
 
-/** All probes (pair512: of both lines) for a kind at a thousandth of bits per key, from the tables. */
+/**
+ * All probes (pair512: of both lines) for a kind at a thousandth of bits per key, from the tables.
+ */
 uint32_t tm_geometry_probes(tamis_filter_kind kind, uint32_t millibits_per_key);
 
 /** Bits per key as the thousandths that decide everything; 0..32000. `bits` is in 0..32. */

@@ -2,12 +2,12 @@
  *
  * filter/hash.h -- the one 64-bit hash of keys and checksums: XXH3-64 with a seed.
  *
- * The only file that includes xxHash. It is compiled into its users, because for a key of 16 bytes a
- * call into the shared library costs more than the hash.
+ * The only file that includes xxHash. It is compiled into its users, because for a key of 16 bytes
+ * a call into the shared library costs more than the hash.
  *
  * Invariants
- *   H1  The function is part of the disk contract (hash_id 1): filters, tags in blocks and checksums
- *       hold its values. The golden vectors in tests/filter/test_hash.c pin it.
+ *   H1  The function is part of the disk contract (hash_id 1): filters, tags in blocks and
+ *       checksums hold its values. The golden vectors in tests/filter/test_hash.c pin it.
  *   H2  A stream digest equals the digest of the joined pieces.
  *
  * Threads  plain functions; a stream has one owner.
@@ -33,7 +33,10 @@ tm_hash64(const void *bytes, size_t length, uint64_t seed)
     return XXH3_64bits_withSeed(bytes, length, seed);
 }
 
-/** The same hash over bytes that come in pieces. About 600 bytes; no allocation, nothing to release. */
+/**
+ * The same hash over bytes that come in pieces. About 600 bytes, aligned to 64 (so not for plain
+ * malloc); no allocation, nothing to release.
+ */
 struct tm_hash_stream {
     XXH3_state_t state;
 };

@@ -3,15 +3,16 @@
  * filter/kernel.h -- the inner loops of setting and asking, once for each instruction set.
  *
  *   kernel_scalar.c   any machine
- *   kernel_avx2.c     x86-64 with AVX2         compiled with its own flags, so that no instruction of
- *   kernel_avx512.c   x86-64 with AVX-512      theirs can get into a function that all machines run
+ *   kernel_avx2.c     x86-64 with AVX2         compiled with their own flags, so that none of their
+ *   kernel_avx512.c   x86-64 with AVX-512      instructions gets into what all machines run
  *        |
  *   dispatch.c        chooses one when the program starts
  *
  * Invariants
  *   K1  All kernels set the same bits and give the same answers (tests/filter/test_kernels.c).
  *   K2  A kernel reads and writes only inside the body that the filter describes.
- *   K3  The choice is made before main(); whoever asks earlier gets the scalar kernel, which is right too.
+ *   K3  The choice is made before main(); whoever asks earlier gets the scalar kernel, which is
+ *       right too.
  *
  * Threads  asking: any number at once. Setting: one owner of the body.
  * Not here: order of insertion (build.c), geometry, bytes on disk.

@@ -2,7 +2,7 @@
  *
  * filter/kernel_avx2.c -- eight probes at once.
  *
- *   stream   h  h*G ... h*G^7                   eight lanes of 32 bits; a second pass goes on at h*G^8
+ *   stream   h  h*G ... h*G^7                   eight lanes of 32 bits; the next pass is at h*G^8
  *   word     top 4 bits: the first says which half of the line, three which word of the half
  *   fetch    a permute of each half, and the top bit of the lane chooses between them
  *   pair     the same for line B, and lanes from k1 on take it
@@ -35,8 +35,7 @@ stream_lanes(uint32_t stream)
 static inline __m256i
 lanes_below(int count)
 {
-    return _mm256_cmpgt_epi32(_mm256_set1_epi32(count),
-                              _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
 /* For each lane the word of the line that its stream value names. */
@@ -94,8 +93,8 @@ ask_pair512(const tamis_filter *filter, uint64_t hash)
     for (;;) {
         const __m256i stream = stream_lanes(h);
         const __m256i bits = _mm256_and_si256(word_bits(stream), lanes_below(left));
-        const __m256i words = _mm256_blendv_epi8(
-            line_words(line_b, stream), line_words(line_a, stream), lanes_below(left_a));
+        const __m256i words = _mm256_blendv_epi8(line_words(line_b, stream),
+                                                 line_words(line_a, stream), lanes_below(left_a));
 
         if (!_mm256_testc_si256(words, bits))
             return false;

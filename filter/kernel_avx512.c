@@ -9,7 +9,8 @@
  *   answer   no lane whose bit is 0
  *
  * Compiled with AVX-512 F, BW, DQ, VL and BMI2; runs only where dispatch.c has found them.
- * Filters of more than sixteen probes take the plain loops: the tables give as many only beyond 27 bits a key.
+ * Filters of more than sixteen probes take the plain loops: the tables give as many only beyond 27
+ * bits a key.
  */
 #ifdef TM_SIMD_X86
 #include <immintrin.h>
@@ -32,9 +33,9 @@ stream_lanes(uint32_t stream)
     return _mm512_mullo_epi32(_mm512_set1_epi32((int)stream), powers);
 }
 
-/* Sixteen lanes, `first` in those below `count` (0..16), `rest` in the others: read from the middle of
- * a table. A constant broadcast or a lane mask would each be a transfer from an integer register, which
- * costs more than a load; this alone took a query of a pair from 2.7 to 2.2 ns. */
+/* Sixteen lanes, `first` in those below `count` (0..16), `rest` in the others: read from the middle
+ * of a table. A constant broadcast or a lane mask would each be a transfer from an integer
+ * register, which costs more than a load; this alone took a query of a pair from 2.7 to 2.5 ns. */
 static inline __m512i
 lanes_split(const uint8_t table[2 * LANES], uint32_t count)
 {
@@ -120,11 +121,12 @@ avx512_count_maybe(const tamis_filter *filter, const uint64_t *hashes, uint64_t 
     return tm_kernel_scalar.count_maybe(filter, hashes, count);
 }
 
-/* Add to a line the bits of `probes` lanes of `positions`, from lane `first`. Both are constants where this
- * is used.
+/* Add to a line the bits of `probes` lanes of `positions`, from lane `first`. Both are constants
+ * where this is used.
  *
- * One probe: its position in each of the eight lanes of 64 bits, less the position where the lane starts;
- * a one shifted by that. A shift by 64 or more (or below 0) gives 0, so only the right lane gets its bit. */
+ * One probe: its position in each of the eight lanes of 64 bits, less the position where the lane
+ * starts; a one shifted by that. A shift by 64 or more (or below 0) gives 0, so only the right lane
+ * gets its bit. */
 TM_INLINE void
 add_to_line(uint8_t *line, __m512i positions, uint32_t first, uint32_t probes)
 {
@@ -138,8 +140,7 @@ add_to_line(uint8_t *line, __m512i positions, uint32_t first, uint32_t probes)
         __m512i position = _mm512_maskz_permutexvar_epi32(
             low_halves, _mm512_set1_epi32((int)(first + i)), positions);
 
-        bits = _mm512_or_si512(bits,
-                               _mm512_sllv_epi64(one, _mm512_sub_epi64(position, starts)));
+        bits = _mm512_or_si512(bits, _mm512_sllv_epi64(one, _mm512_sub_epi64(position, starts)));
     }
     _mm512_storeu_si512(line, _mm512_or_si512(_mm512_loadu_si512(line), bits));
 }
@@ -160,8 +161,8 @@ insert_blk512(const tamis_filter *filter, uint8_t *body, const uint64_t *hashes,
         uint64_t later = hashes[i + TM_KEYS_AHEAD < count ? i + TM_KEYS_AHEAD : i];
 
         tm_prefetch_write(body + TM_LINE_BYTES * tm_line_a(later, lines));
-        add_to_line(body + TM_LINE_BYTES * tm_line_a(hashes[i], lines),
-                    stream_positions(hashes[i]), 0, probes);
+        add_to_line(body + TM_LINE_BYTES * tm_line_a(hashes[i], lines), stream_positions(hashes[i]),
+                    0, probes);
     }
 }
 
@@ -185,12 +186,11 @@ insert_pair512(const tamis_filter *filter, uint8_t *body, const uint64_t *hashes
     }
 }
 
-/* The loops below are compiled once for each number of probes that the tables choose: with the number
- * in a register a key of a pair of ten bits costs 4.2 ns, with a constant 2.7. */
+/* The loops below are compiled once for each number of probes that the tables choose: with the
+ * number in a register a key of a pair of ten bits costs 4.2 ns, with a constant 2.7. */
 
 static void
-insert_blk512_any(const tamis_filter *filter, uint8_t *body, const uint64_t *hashes,
-                  uint64_t count)
+insert_blk512_any(const tamis_filter *filter, uint8_t *body, const uint64_t *hashes, uint64_t count)
 {
     switch (filter->probes_a) {
     case 1:

@@ -14,17 +14,18 @@
 #include "filter/probe.h"
 
 enum {
-    /* Keys between the prefetch of a line and its use: about as many misses as a core keeps in flight. 8
-     * was slower beyond the caches, 32 no faster. */
+    /* Keys between the prefetch of a line and its use. With two lines a key this asks for as many
+     * misses at once as a core keeps in flight (some 24 to 48); 8, 16 and 32 measured alike. */
     TM_KEYS_AHEAD = 16,
 
-    /* Probes of a standard filter that are tested without a branch in between. A stranger passes two
-     * probes on average; guessing where it stops costs a mispredicted branch, more than two probes. */
+    /* Probes of a standard filter that are tested without a branch in between. A stranger passes
+     * two probes on average; guessing where it stops costs a mispredicted branch, more than two
+     * probes. */
     TM_PROBES_UNBRANCHED = 4,
 };
 
-/* Beyond so many bytes of body a loop over many keys prefetches: half of a usual second-level cache. In
- * a smaller body the prefetch costs more than it saves (1.8 against 1.1 ns a query). */
+/* Beyond so many bytes of body a loop over many keys prefetches: half of a usual second-level
+ * cache. In a smaller body the prefetch costs more than it saves (1.8 against 1.1 ns a query). */
 #define TM_PREFETCH_FROM_BYTES (UINT64_C(512) << 10)
 
 /** Forces a loop to be compiled once for each function it is given. */
@@ -66,9 +67,9 @@ tm_line_set(uint8_t *line, uint32_t stream, uint32_t probes)
 }
 
 /**
- * Bit 0 of the result: are `probes` bits of one line all set? `stream` moves on to where the next line
- * goes on. No branch on a bit: where a stranger's first unset bit comes cannot be predicted, and a wrong
- * guess costs more than all probes of a line that is in the cache.
+ * Bit 0 of the result: are `probes` bits of one line all set? `stream` moves on to where the next
+ * line goes on. No branch on a bit: where a stranger's first unset bit comes cannot be predicted,
+ * and a wrong guess costs more than all probes of a line that is in the cache.
  */
 static inline uint32_t
 tm_line_ask(const uint8_t *line, uint32_t *stream, uint32_t probes)
@@ -149,8 +150,8 @@ tm_ask_prefetch(const tamis_filter *filter, uint64_t hash)
         tm_prefetch_read(tm_line_a_address(filter, filter->body, hash));
         break;
     case TAMIS_FILTER_STANDARD: {
-        // What is tested before the first branch. The rest is needed by keys that are there and by one
-        // stranger in sixteen.
+        // What is tested before the first branch. The rest is needed by keys that are there and by
+        // one stranger in sixteen.
         uint64_t bits = filter->lines_a * TM_LINE_BITS;
         uint64_t step = tm_standard_step(hash);
 

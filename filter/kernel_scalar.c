@@ -13,8 +13,8 @@ ask_blk512(const tamis_filter *filter, uint64_t hash)
 {
     uint32_t stream = (uint32_t)hash;
 
-    return tm_line_ask(tm_line_a_address(filter, filter->body, hash), &stream,
-                       filter->probes_a) != 0;
+    return tm_line_ask(tm_line_a_address(filter, filter->body, hash), &stream, filter->probes_a) !=
+           0;
 }
 
 TM_INLINE bool

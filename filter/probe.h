@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * filter/probe.h -- from a 64-bit hash to lines and bits: the derivations that are part of the disk format.
+ * filter/probe.h -- from a 64-bit hash to lines and bits: the derivations that are part of the disk
+ * format.
  *
  *   H (64 bits)      bit i of a body is byte i >> 3, bit i & 7; a line is 64 bytes, 512 bits
  *
@@ -14,8 +15,8 @@
  * division; the stream of bits uses the lower half of H, so line and bits are independent.
  *
  * Invariants
- *   P1  Whoever sets, asks, prefetches or explains takes positions from here, or proves in a test that
- *       it takes the same ones (the SIMD kernels).
+ *   P1  Whoever sets, asks, prefetches or explains takes positions from here, or proves in a test
+ *       that it takes the same ones (the SIMD kernels).
  *   P2  For every H a line index is below its line count, so no check of H is needed anywhere.
  *
  * Threads  pure functions.
@@ -33,8 +34,8 @@ enum {
     TM_BIT_SHIFT = 23, // the top nine bits of a 32-bit stream value choose one bit of 512
 };
 
-#define TM_HASH_MULTIPLIER UINT64_C(0xc2b2ae3d27d4eb4f) // C: odd, dense; a second view of H
-#define TM_STREAM_MULTIPLIER UINT32_C(0x9e3779b9)       // G: 2^32 divided by the golden ratio
+#define TM_HASH_MULTIPLIER   UINT64_C(0xc2b2ae3d27d4eb4f) // C: odd, dense; a second view of H
+#define TM_STREAM_MULTIPLIER UINT32_C(0x9e3779b9)         // G: 2^32 divided by the golden ratio
 
 static inline uint64_t
 tm_mulhi64(uint64_t x, uint64_t n)

@@ -10,18 +10,18 @@
  *
  *   rate = sum over loads  P(load) * sum over j  d(q, j) * s(j, k * load)
  *
- *   d(q, j) = d(q-1, j) * j / B  +  d(q-1, j-1) * (B-j+1) / B          the last probe: old bit or new
- *   s(j, b) = s(j, b-1) * (B-j) / B  +  s(j-1, b-1) * j / B            the first probe: beside or on
+ *   d(q, j) = d(q-1, j) * j / B      +  d(q-1, j-1) * (B-j+1) / B     last probe: old bit, new bit
+ *   s(j, b) = s(j, b-1) * (B-j) / B  +  s(j-1, b-1) * j / B           first probe: beside j, on one
  *
- * s is stepped once a probe for all j together, about q operations. A standard filter is one line of m
- * bits with one load; when it holds too many probes to step, the share X of set bits is so narrow that
- * E[X^q] = mean^q * (1 + q (q-1) / 2 * variance / mean^2) is as good as exact.
+ * s is stepped once a probe for all j together, about q operations. A standard filter is one line
+ * of m bits with one load; when it holds too many probes to step, the share X of set bits is so
+ * narrow that E[X^q] = mean^q * (1 + q (q-1) / 2 * variance / mean^2) is as good as exact.
  *
- * The mean field form (1 - e^(-kn/m))^k ignores question 3 and says 0.82 % where a blk512 of ten bits
- * has 0.97 %.
+ * The mean field form (1 - e^(-kn/m))^k ignores question 3 and says 0.82 % where a blk512 of ten
+ * bits has 0.97 %.
  *
- * Sources  the mixture over loads: Putze, Sanders, Singler, "Cache-, hash- and space-efficient Bloom
- * filters", 2007; the recurrences are elementary.
+ * Sources  the mixture over loads: Putze, Sanders, Singler, "Cache-, hash- and space-efficient
+ * Bloom filters", 2007; the recurrences are elementary.
  *
  * Threads  pure functions, no allocation.
  */
@@ -39,8 +39,9 @@
 enum {
     QUERY_PROBES_MAX = 2 * TAMIS_FILTER_PROBES_MAX, // the mean square asks twice
 
-    /* Beyond so many probes in a standard filter the expansion takes over: its error is then of order
-     * (q^2 / probes)^2, below 1e-4 even for q = 30 and below 1e-6 for q = 7, and stepping costs 3 ms. */
+    /* Beyond so many probes in a standard filter the expansion takes over: its error is then of
+     * order (q^2 / probes)^2, below 1e-4 even for q = 30 and below 1e-6 for q = 7, and stepping
+     * costs 3 ms. */
     STEPS_MAX = 100000,
 };
 
@@ -238,10 +239,8 @@ tamis_theory_rate_variance(const tamis_filter_geometry *geometry)
     case TAMIS_FILTER_BLK512:
         return line_rate_variance(n, geometry->lines_a, geometry->probes_a);
     case TAMIS_FILTER_PAIR512: // of a product of two independent means
-        rate_a = tm_theory_line_rate(n, geometry->lines_a, geometry->probes_a,
-                                     geometry->probes_a);
-        rate_b = tm_theory_line_rate(n, geometry->lines_b, geometry->probes_b,
-                                     geometry->probes_b);
+        rate_a = tm_theory_line_rate(n, geometry->lines_a, geometry->probes_a, geometry->probes_a);
+        rate_b = tm_theory_line_rate(n, geometry->lines_b, geometry->probes_b, geometry->probes_b);
         variance_a = line_rate_variance(n, geometry->lines_a, geometry->probes_a);
         variance_b = line_rate_variance(n, geometry->lines_b, geometry->probes_b);
         return variance_a * rate_b * rate_b + variance_b * rate_a * rate_a +

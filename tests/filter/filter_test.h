@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * tests/filter/filter_test.h -- what the filter tests share: seed, random numbers, keys, memory, main.
+ * tests/filter/filter_test.h -- what the filter tests share: seed, random numbers, keys, memory,
+ * main.
  *
  * Every random choice starts from one seed, printed at the start; TAMIS_SEED=n sets it.
  */
@@ -86,11 +87,11 @@ build_geometry(tamis_filter_geometry geometry, uint64_t seed)
     built.body = memory_or_abort(geometry.body_bytes);
     for (uint64_t i = 0; i < geometry.key_count; i++)
         built.hashes[i] = present_hash(i, seed);
-    ck_assert(tamis_filter_build(&geometry, built.hashes, seed, 0, 0, 0, built.body,
-                                 built.trailer));
-    ck_assert_int_eq(tamis_filter_open(built.body, geometry.body_bytes, built.trailer, 0,
-                                       &built.filter, NULL),
-                     TAMIS_FILTER_SOUND);
+    ck_assert(
+        tamis_filter_build(&geometry, built.hashes, seed, 0, 0, 0, built.body, built.trailer));
+    ck_assert_int_eq(
+        tamis_filter_open(built.body, geometry.body_bytes, built.trailer, 0, &built.filter, NULL),
+        TAMIS_FILTER_SOUND);
     return built;
 }
 

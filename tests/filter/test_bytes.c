@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * tests/filter/test_bytes.c -- little-endian integers, varints and the cursor (filter/bytes.h, B1..B4).
+ * tests/filter/test_bytes.c -- little-endian integers, varints and the cursor (filter/bytes.h,
+ * B1..B4).
  */
 #include "filter/bytes.h"
 
@@ -94,8 +95,7 @@ START_TEST(whatever_a_varint_decodes_from_is_what_it_encodes_to)
         end = tm_get_varint64(bytes, bytes + length, &number);
         if (end == NULL)
             continue;
-        ck_assert_uint_eq((size_t)(tm_put_varint64(again, number) - again),
-                          (size_t)(end - bytes));
+        ck_assert_uint_eq((size_t)(tm_put_varint64(again, number) - again), (size_t)(end - bytes));
         ck_assert_mem_eq(again, bytes, (size_t)(end - bytes));
     }
 }

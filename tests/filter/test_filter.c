@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * tests/filter/test_filter.c -- plans, and the one promise that is certain: a key that was put in is never
- * answered "no" (filter/geometry.h G1 and G2, filter/build.c U1).
+ * tests/filter/test_filter.c -- plans, and the one promise that is certain: a key that was put in
+ * is never answered "no" (filter/geometry.h G1 and G2, filter/build.c U1).
  */
 #include <math.h>
 
@@ -94,8 +94,7 @@ START_TEST(plan_refuses_bits_that_are_no_number_between_0_and_32)
 
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         for (int kind = TAMIS_FILTER_STANDARD; kind <= TAMIS_FILTER_PAIR512; kind++)
-            ck_assert(
-                !tamis_filter_plan((tamis_filter_kind)kind, 1000, refused[i], &geometry));
+            ck_assert(!tamis_filter_plan((tamis_filter_kind)kind, 1000, refused[i], &geometry));
         ck_assert(!tamis_filter_plan(TAMIS_FILTER_ALWAYS_TRUE, 1000, refused[i], &geometry));
     }
     ck_assert_uint_eq(geometry.key_count, 77); // untouched
@@ -146,8 +145,8 @@ START_TEST(plan_rounds_up_to_whole_lines)
         double bits;
         uint64_t lines;
     } rows[] = {
-        {1, 10, 1},   {51, 10, 1},     {52, 10, 2},       {512, 1, 1},         {513, 1, 2},
-        {100, 10, 2}, {1000, 10, 20},  {1000000, 10, 19532}, {1000, 10.24, 20}, {1000, 10.241, 21},
+        {1, 10, 1},   {51, 10, 1},    {52, 10, 2},          {512, 1, 1},       {513, 1, 2},
+        {100, 10, 2}, {1000, 10, 20}, {1000000, 10, 19532}, {1000, 10.24, 20}, {1000, 10.241, 21},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -186,10 +185,10 @@ START_TEST(probes_follow_the_bits)
         double bits;
         uint32_t standard, blk, pair_a, pair_b;
     } rows[] = {
-        {1, 1, 1, 1, 1},   {4, 3, 3, 1, 2},  {6, 4, 4, 2, 2},   {8, 6, 5, 3, 3},
-        {10, 7, 6, 3, 4},  {12, 8, 8, 4, 4}, {15, 10, 9, 5, 5}, {16, 11, 9, 5, 5},
-        {20, 14, 11, 6, 7}, {24, 17, 12, 7, 8}, {28, 19, 14, 8, 9}, {32, 22, 15, 9, 10},
-        {9.5, 7, 6, 3, 3}, {13.25, 9, 8, 4, 5},
+        {1, 1, 1, 1, 1},    {4, 3, 3, 1, 2},     {6, 4, 4, 2, 2},    {8, 6, 5, 3, 3},
+        {10, 7, 6, 3, 4},   {12, 8, 8, 4, 4},    {15, 10, 9, 5, 5},  {16, 11, 9, 5, 5},
+        {20, 14, 11, 6, 7}, {24, 17, 12, 7, 8},  {28, 19, 14, 8, 9}, {32, 22, 15, 9, 10},
+        {9.5, 7, 6, 3, 3},  {13.25, 9, 8, 4, 5},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -225,12 +224,12 @@ START_TEST(sizes_beyond_32_and_40_bits_are_exact)
         uint64_t key_count;
         uint32_t millibits;
     } rows[] = {
-        {429497, 10000},                        // keys * millibits just above 2^32
-        {429496730, 10000},                     // keys * bits just above 2^32
-        {UINT64_C(109951162778), 10000},        // ... 2^40
-        {UINT64_C(1000000000000), 32000},       // 2^45 bits
-        {UINT64_C(100000000000000), 31999},     // keys * millibits above 2^61
-        {UINT64_C(100000000000000000), 10001},  // ... above 2^64: a 64-bit product would wrap
+        {429497, 10000},                       // keys * millibits just above 2^32
+        {429496730, 10000},                    // keys * bits just above 2^32
+        {UINT64_C(109951162778), 10000},       // ... 2^40
+        {UINT64_C(1000000000000), 32000},      // 2^45 bits
+        {UINT64_C(100000000000000), 31999},    // keys * millibits above 2^61
+        {UINT64_C(100000000000000000), 10001}, // ... above 2^64: a 64-bit product would wrap
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -262,8 +261,7 @@ START_TEST(bodies_beyond_all_memory_are_refused)
     for (int kind = TAMIS_FILTER_STANDARD; kind <= TAMIS_FILTER_PAIR512; kind++) {
         ck_assert(!tamis_filter_plan((tamis_filter_kind)kind, UINT64_MAX, 32, &geometry));
         ck_assert(!tamis_filter_plan((tamis_filter_kind)kind, UINT64_MAX, 10, &geometry));
-        ck_assert(!tamis_filter_plan((tamis_filter_kind)kind, UINT64_C(1) << 63, 1.001,
-                                     &geometry));
+        ck_assert(!tamis_filter_plan((tamis_filter_kind)kind, UINT64_C(1) << 63, 1.001, &geometry));
     }
     ck_assert_uint_eq(geometry.key_count, 77);
     ck_assert(tamis_filter_plan(TAMIS_FILTER_PAIR512, UINT64_MAX, 0.001, &geometry));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * tests/filter/test_hash.c -- the hash is XXH3-64 and stays it (filter/hash.h, H1 and H2), and filters
- * keep their rates on keys that look alike.
+ * tests/filter/test_hash.c -- the hash is XXH3-64 and stays it (filter/hash.h, H1 and H2), and
+ * filters keep their rates on keys that look alike.
  */
 #include "filter/hash.h"
 
@@ -122,7 +122,8 @@ START_TEST(stream_digest_equals_the_hash_of_the_joined_pieces)
 }
 END_TEST
 
-/* Makes key `index` of a family in `key`; `absent` ones share no key with the others. Returns the length. */
+/* Makes key `index` of a family in `key`; `absent` ones share no key with the others. Returns
+ * the length. */
 typedef size_t make_key(uint8_t *key, uint64_t index, bool absent);
 
 static size_t
@@ -190,15 +191,14 @@ assert_family_keeps_rate(const char *name, make_key *make, uint64_t key_count, d
     for (uint64_t i = 0; i < key_count; i++)
         hashes[i] = tm_hash64(key, make(key, i, false), test_seed);
     ck_assert(tamis_filter_build(&geometry, hashes, test_seed, bits, 0, 0, body, trailer));
-    ck_assert_int_eq(
-        tamis_filter_open(body, geometry.body_bytes, trailer, 0, &filter, NULL),
-        TAMIS_FILTER_SOUND);
+    ck_assert_int_eq(tamis_filter_open(body, geometry.body_bytes, trailer, 0, &filter, NULL),
+                     TAMIS_FILTER_SOUND);
     for (uint64_t i = 0; i < queries; i++)
         hashes[i] = tm_hash64(key, make(key, i, true), test_seed);
     maybe = tamis_filter_count_maybe(&filter, hashes, queries);
     expected = tamis_theory_false_positive_rate(&geometry);
-    deviation = sqrt(expected * (1 - expected) / (double)queries +
-                     tamis_theory_rate_variance(&geometry));
+    deviation =
+        sqrt(expected * (1 - expected) / (double)queries + tamis_theory_rate_variance(&geometry));
     measured = (double)maybe / (double)queries;
     printf("%-16s %8" PRIu64 " keys  measured %.4f %%  expected %.4f %%\n", name, key_count,
            100 * measured, 100 * expected);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * tests/filter/test_kernels.c -- every kernel that this machine can run sets the same bits and gives the
- * same answers as the scalar one, which in turn does what the positions say (filter/kernel.h, K1..K3).
+ * tests/filter/test_kernels.c -- every kernel that this machine can run sets the same bits and
+ * gives the same answers as the scalar one, which in turn does what the positions say
+ * (filter/kernel.h, K1..K3).
  */
 #include "filter/kernel.h"
 
@@ -133,7 +134,8 @@ START_TEST(kernels_agree_for_every_number_of_probes)
         for (uint64_t lines = 1; lines <= 40; lines += 13) {
             tamis_filter_geometry geometry;
 
-            ck_assert(tm_geometry_explicit(TAMIS_FILTER_STANDARD, 300, lines, probes, 0, &geometry));
+            ck_assert(
+                tm_geometry_explicit(TAMIS_FILTER_STANDARD, 300, lines, probes, 0, &geometry));
             assert_kernels_agree(&geometry, &state);
             ck_assert(tm_geometry_explicit(TAMIS_FILTER_BLK512, 300, lines, probes, 0, &geometry));
             assert_kernels_agree(&geometry, &state);

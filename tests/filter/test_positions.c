@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * tests/filter/test_positions.c -- golden positions and golden bytes: what is on disk stays as it is, on
- * every machine (filter/probe.h, P1 and P2).
+ * tests/filter/test_positions.c -- golden positions and golden bytes: what is on disk stays as it
+ * is, on every machine (filter/probe.h, P1 and P2).
  */
 #include "filter/geometry.h"
 
@@ -194,8 +194,7 @@ START_TEST(bytes_depend_on_the_set_and_not_on_the_order)
             built.hashes[other] = swap;
         }
         memset(again, 0xff, built.geometry.body_bytes); // what was there does not matter
-        ck_assert(
-            tamis_filter_build(&built.geometry, built.hashes, 0, 0, 0, 0, again, trailer));
+        ck_assert(tamis_filter_build(&built.geometry, built.hashes, 0, 0, 0, 0, again, trailer));
         ck_assert_mem_eq(again, built.body, built.geometry.body_bytes);
         ck_assert_mem_eq(trailer, built.trailer, sizeof trailer);
         free(again);

@@ -2,13 +2,13 @@
  *
  * tests/filter/test_rates.c -- measured false positive rates lie where the theory says.
  *
- * One filter of a million keys, ten million strangers (fewer under sanitizers). The band is five standard
- * deviations of
+ * One filter of a million keys, ten million strangers (fewer under sanitizers). The band is five
+ * standard deviations of
  *
  *     rate * (1 - rate) / queries  +  variance from filter to filter
  *
- * so a right filter leaves it once in two million runs, and with a fixed seed never or always. The last
- * row, 20 bits, also shows a hash that is too narrow: 32 bits would add 0.023 % to 0.007 %.
+ * so a right filter leaves it once in two million runs, and with a fixed seed never or always. The
+ * last row, 20 bits, also shows a hash that is too narrow: 32 bits would add 0.023 % to 0.007 %.
  */
 #include <math.h>
 
@@ -45,7 +45,8 @@ band(const tamis_filter_geometry *geometry, uint64_t queries)
     return 5 * sqrt(rate * (1 - rate) / (double)queries + tamis_theory_rate_variance(geometry));
 }
 
-/* The rate of a million keys in `bits` bits each lies in its band; so does the fill. Returns the rate. */
+/* The rate of a million keys in `bits` bits each lies in its band; so does the fill. Returns
+ * the rate. */
 static double
 assert_rate(tamis_filter_kind kind, double bits, uint32_t probes_a, uint32_t probes_b)
 {
@@ -136,8 +137,8 @@ sweep_probes(tamis_filter_kind kind, double rates[21], double fills[21])
         tamis_filter_geometry geometry;
         struct built built;
 
-        ck_assert(tm_geometry_explicit(kind, n, (n * 10 + 511) / 512, probes_a, k - probes_a,
-                                       &geometry));
+        ck_assert(
+            tm_geometry_explicit(kind, n, (n * 10 + 511) / 512, probes_a, k - probes_a, &geometry));
         built = build_geometry(geometry, test_seed);
         rates[k] = measure(&built, queries_sweep);
         fills[k] = measure_fill(&built);
@@ -203,15 +204,16 @@ START_TEST(small_filters_are_no_worse_than_large_ones)
                 built_free(&built);
             }
             expected = tamis_theory_false_positive_rate(&geometry);
-            // One line of m bits has the variance of a line; so has, about, a standard filter as small.
+            // One line of m bits has the variance of a line; so has, about, a standard filter as
+            // small.
             deviation = sqrt(expected * (1 - expected) / total +
                              (tamis_theory_rate_variance(&geometry) +
-                              (kind == TAMIS_FILTER_STANDARD ? 0.4 * expected * expected /
-                                                                   (double)geometry.lines_a
-                                                             : 0)) /
+                              (kind == TAMIS_FILTER_STANDARD
+                                   ? 0.4 * expected * expected / (double)geometry.lines_a
+                                   : 0)) /
                                  FILTERS);
-            // Double hashing puts all probes on one bit where the step is next to 0: of the order of
-            // keys / bits^2, to be seen only in filters of a line or two.
+            // Double hashing puts all probes on one bit where the step is next to 0: of the order
+            // of keys / bits^2, to be seen only in filters of a line or two.
             if (kind == TAMIS_FILTER_STANDARD)
                 excess = 2 * (double)n / pow(512.0 * (double)geometry.lines_a, 2);
             measured = (double)maybe / total;

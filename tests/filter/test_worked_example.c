@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * tests/filter/test_worked_example.c -- a filter small enough to do by hand, and the same story with a real
- * one.
+ * tests/filter/test_worked_example.c -- a filter small enough to do by hand, and the same story
+ * with a real one.
  *
  *   bit        0  1  2  3  4  5  6  7  8  9 10 11 12 13 14 15
  *   apple            2              7           11
@@ -134,7 +134,7 @@ START_TEST(clearing_a_key_of_a_real_filter_would_lose_another)
     uint32_t count = tamis_filter_positions(&real.filter, mango_hash, positions);
 
     for (uint32_t i = 0; i < count; i++)
-        real.body[positions[i] / 8] &= (uint8_t)~(1u << (positions[i] % 8));
+        real.body[positions[i] / 8] &= (uint8_t) ~(1u << (positions[i] % 8));
     ck_assert(!tamis_filter_may_contain(&real.filter, mango_hash));
     ck_assert(!tamis_filter_may_contain(&real.filter, apple_hash)); // a lost key
     free(real.body);

@@ -2,8 +2,8 @@
  *
  * <tamis/filter.h> -- approximate membership filters and their theory, usable without the store.
  *
- * A filter answers "may this key be in the set?" from a few bits per key. "No" is certain; "maybe" is
- * wrong with a known probability. Filters take 64-bit hashes, not keys: hash once with
+ * A filter answers "may this key be in the set?" from a few bits per key. "No" is certain; "maybe"
+ * is wrong with a known probability. Filters take 64-bit hashes, not keys: hash once with
  * tamis_hash64() and ask as many filters as you like.
  *
  *     tamis_filter_geometry geometry;
@@ -20,16 +20,17 @@
  *         puts("certainly no kiwi");
  *
  * Caveats
- *   - There is no call that removes a key: its bits may be another key's too, and clearing them would
- *     turn that key's "maybe" into a false "no". Build a new filter from the keys that are left.
+ *   - There is no call that removes a key: its bits may be another key's too, and clearing them
+ *     would turn that key's "maybe" into a false "no". Build a new filter from the keys that are
+ *     left.
  *   - A filter is sized for the distinct keys you say it will hold. Count them; do not guess.
- *   - Asking with another hash or seed than the one built with gives wrong "no"s. The seed stands in the
- *     trailer: read it from tamis_filter_info.
+ *   - Asking with another hash or seed than the one built with gives wrong "no"s. The seed stands
+ *     in the trailer: read it from tamis_filter_info.
  *
  * PURE: hashes and memory in, bytes and answers out. Nothing here allocates, blocks, logs or fails
  * for lack of anything but the memory that you hand in. There is no state but the choice of kernel,
- * made once when the program starts; so every function may be called from any thread at any time, as
- * long as no other thread writes to the memory that it is given.
+ * made once when the program starts; so every function may be called from any thread at any time,
+ * as long as no other thread writes to the memory that it is given.
  */
 #ifndef TAMIS_FILTER_H
 #define TAMIS_FILTER_H
@@ -57,9 +58,9 @@ typedef enum tamis_filter_kind {
 
 enum {
     TAMIS_FILTER_TRAILER_BYTES = 128,
-    TAMIS_FILTER_ALIGN_BYTES = 64,  // of a body, in memory and in a file: one line is one cache line
-    TAMIS_FILTER_PROBES_MAX = 30,   // of a standard or blk512 filter, and of each line of a pair512
-    TAMIS_FILTER_POSITIONS_MAX = 60 // 2 * TAMIS_FILTER_PROBES_MAX
+    TAMIS_FILTER_ALIGN_BYTES = 64,   // of a body, in memory and in a file: a line of the cache
+    TAMIS_FILTER_PROBES_MAX = 30,    // of a standard or blk512 filter, of each line of a pair512
+    TAMIS_FILTER_POSITIONS_MAX = 60, // 2 * TAMIS_FILTER_PROBES_MAX
 };
 #define TAMIS_FILTER_BITS_PER_KEY_MAX 32.0
 
@@ -88,16 +89,17 @@ typedef struct tamis_filter_geometry {
 /**
  * Plan a filter: the geometry that `build` will use for exactly `key_count` distinct keys.
  *
- * Bits 0 mean "no filter" and give ALWAYS_TRUE; otherwise 0 keys give EMPTY_SET. A pair512 of one line
- * becomes a blk512. Bits are taken to the thousandth and rounded up to whole lines of 512 bits, so a
- * small filter gets more than it asked for; the probes are the best whole number for the bits asked for.
+ * Bits 0 mean "no filter" and give ALWAYS_TRUE; otherwise 0 keys give EMPTY_SET. A pair512 of one
+ * line becomes a blk512. Bits are taken to the thousandth and rounded up to whole lines of 512
+ * bits, so a small filter gets more than it asked for; the probes are the best whole number for the
+ * bits asked for.
  *
  * @param kind          what to build; EMPTY_SET only for 0 keys, ALWAYS_TRUE for any number
  * @param key_count     distinct keys, any number whose body fits in 2^60 bytes
  * @param bits_per_key  0..32, fractions honoured
  * @param geometry_out  [out] untouched on false
- * @return              false: bits_per_key is not in 0..32 or not a number, the kind cannot be built
- *                      (unknown, or EMPTY_SET with keys), or the body would be too large
+ * @return              false: bits_per_key is not in 0..32 or not a number, the kind cannot be
+ *                      built (unknown, or EMPTY_SET with keys), or the body would be too large
  */
 TAMIS_API bool tamis_filter_plan(tamis_filter_kind kind, uint64_t key_count, double bits_per_key,
                                  tamis_filter_geometry *geometry_out);
@@ -107,7 +109,7 @@ TAMIS_API bool tamis_filter_plan(tamis_filter_kind kind, uint64_t key_count, dou
  * which must stay as it is while the filter is asked.
  */
 typedef struct tamis_filter {
-    const uint8_t *body;  // lines A, then lines B; NULL for EMPTY_SET and ALWAYS_TRUE
+    const uint8_t *body; // lines A, then lines B; NULL for EMPTY_SET and ALWAYS_TRUE
     uint64_t lines_a;
     uint64_t lines_b;
     uint8_t kind;
@@ -126,25 +128,28 @@ typedef struct tamis_filter_info {
 } tamis_filter_info;
 
 /**
- * Build: fill `body` and `trailer` from `hashes`. Every hash is asked back; if one is answered "no" the
- * trailer written is that of ALWAYS_TRUE for an empty body, and false is returned: store no body then.
+ * Build: fill `body` and `trailer` from `hashes`. Every hash is asked back; if one is answered "no"
+ * the trailer written is that of ALWAYS_TRUE for an empty body, and false is returned: store no
+ * body then.
  *
  * The bytes depend on the set of hashes only: not on their order, not on the machine.
  *
  * @param geometry   from tamis_filter_plan(), or put together by hand within the limits above
- * @param hashes     geometry->key_count of them, of distinct keys (a repeated one is harmless); borrowed;
- *                   may be reordered in place
+ * @param hashes     geometry->key_count of them, of distinct keys (a repeated one is harmless);
+ *                   borrowed; may be reordered in place
  * @param hash_seed  written into the trailer
  * @param bits_per_key_requested, false_positive_rate_target
  *                   written into the trailer, for statistics; 0 if unset
- * @param context    seeds both checksums: the caller's identity of the place where the filter stands
- * @param body       [out] geometry->body_bytes bytes, 64-byte aligned for speed; NULL when there are none
+ * @param context    seeds both checksums: the caller's identity of the place where the filter
+ *                   stands
+ * @param body       [out] geometry->body_bytes bytes, 64-byte aligned for speed; NULL when there
+ *                   are none
  * @param trailer    [out] TAMIS_FILTER_TRAILER_BYTES bytes; always a trailer that can be opened
  * @return           true: the filter is as planned
  *
  * Threads  one owner of hashes, body and trailer
- * Cost     about 5 ns a key for pair512 and 3 for blk512 at a million keys (AVX-512), 10 in plain C; no
- *          allocation
+ * Cost     about 5 ns a key for pair512 and 3 for blk512 at a million keys (AVX-512), 10 in plain
+ *          C; no allocation
  */
 TAMIS_API bool tamis_filter_build(const tamis_filter_geometry *geometry, uint64_t *hashes,
                                   uint64_t hash_seed, double bits_per_key_requested,
@@ -156,7 +161,7 @@ typedef enum tamis_filter_damage {
     TAMIS_FILTER_SOUND = 0,
     TAMIS_FILTER_BAD_MAGIC,            // these are not the bytes of a trailer
     TAMIS_FILTER_BAD_TRAILER_CHECKSUM, // damaged, or the trailer of another place (context)
-    TAMIS_FILTER_BAD_VERSION,          // from here on the checksum is right: written by a later version
+    TAMIS_FILTER_BAD_VERSION,          // from here on the checksum is right: a later version
     TAMIS_FILTER_BAD_KIND,
     TAMIS_FILTER_BAD_HASH_ID,
     TAMIS_FILTER_BAD_FIELD,         // reserved bytes, domain, rate or bits out of range
@@ -165,11 +170,11 @@ typedef enum tamis_filter_damage {
 } tamis_filter_damage;
 
 /**
- * Open body + trailer as read from disk. Anything odd gives a filter that answers "maybe" to everything
- * and says what was wrong: never "no" by mistake.
+ * Open body + trailer as read from disk. Anything odd gives a filter that answers "maybe" to
+ * everything and says what was wrong: never "no" by mistake.
  *
- * @param body        body_bytes bytes, borrowed until the filter is no longer asked; 64-byte aligned for
- *                    speed; NULL allowed when there are none
+ * @param body        body_bytes bytes, borrowed until the filter is no longer asked; 64-byte
+ *                    aligned for speed; NULL allowed when there are none
  * @param body_bytes  what lies before the trailer, as the caller found it
  * @param trailer     TAMIS_FILTER_TRAILER_BYTES bytes; borrowed for the call
  * @param context     as given to tamis_filter_build()
@@ -190,15 +195,18 @@ TAMIS_API const char *tamis_filter_damage_name(tamis_filter_damage damage);
 /** "pair512", "always-true" ...; static storage; "unknown" for a number that names no kind. */
 TAMIS_API const char *tamis_filter_kind_name(tamis_filter_kind kind);
 
-/** The kind that tamis_filter_kind_name() calls `name`; false, and nothing written, if there is none. */
+/**
+ * The kind that tamis_filter_kind_name() calls `name`; false, and nothing written, if there is
+ * none.
+ */
 TAMIS_API bool tamis_filter_kind_from_name(const char *name, tamis_filter_kind *kind_out);
 
 /** A filter that says "maybe" to everything. */
 TAMIS_API tamis_filter tamis_filter_always_true(void);
 
 /**
- * Start loading the lines that may_contain will read. Prefetch for all filters of a lookup first, then
- * ask them: their cache misses overlap.
+ * Start loading the lines that may_contain will read. Prefetch for all filters of a lookup first,
+ * then ask them: their cache misses overlap.
  */
 TAMIS_API void tamis_filter_prefetch(const tamis_filter *filter, uint64_t hash);
 
@@ -206,21 +214,21 @@ TAMIS_API void tamis_filter_prefetch(const tamis_filter *filter, uint64_t hash);
  * May the key of `hash` be in the set? "No" (false) is certain; "maybe" (true) is not.
  *
  * Threads  any number at once, on one filter or many
- * Cost     one cache miss (pair512: two at once; standard: about two for a key that is not there); 2.5 ns
- *          in cache with AVX-512
+ * Cost     one cache miss (pair512: two at once; standard: about two for a key that is not there);
+ *          2.5 ns in cache with AVX-512
  */
 TAMIS_API bool tamis_filter_may_contain(const tamis_filter *filter, uint64_t hash);
 
 /**
- * How many of `count` hashes are answered "maybe"? The same answers as may_contain; about twice as fast
- * a hash, since the misses of later ones overlap with the work on earlier ones.
+ * How many of `count` hashes are answered "maybe"? The same answers as may_contain; about twice as
+ * fast a hash, since the misses of later ones overlap with the work on earlier ones.
  */
 TAMIS_API uint64_t tamis_filter_count_maybe(const tamis_filter *filter, const uint64_t *hashes,
                                             uint64_t count);
 
 /**
- * The bit positions (within the body) that a key probes, in order; bit i is byte i / 8, bit i % 8 of
- * it. may_contain says "maybe" exactly if all of them are set. For explanation and tests.
+ * The bit positions (within the body) that a key probes, in order; bit i is byte i / 8, bit i % 8
+ * of it. may_contain says "maybe" exactly if all of them are set. For explanation and tests.
  *
  * @param positions  [out] room for TAMIS_FILTER_POSITIONS_MAX
  * @return           how many were written; 0 for EMPTY_SET and ALWAYS_TRUE, which probe nothing
@@ -232,8 +240,8 @@ TAMIS_API uint32_t tamis_filter_positions(const tamis_filter *filter, uint64_t h
 TAMIS_API const char *tamis_filter_kernel_name(void);
 
 /**
- * Exact false-positive rate of a filter of this geometry holding geometry->key_count keys: expected over
- * random hashes, right for any number of keys and probes. EMPTY_SET 0, ALWAYS_TRUE 1.
+ * Exact false-positive rate of a filter of this geometry holding geometry->key_count keys: expected
+ * over random hashes, right for any number of keys and probes. EMPTY_SET 0, ALWAYS_TRUE 1.
  *
  * Cost     0.05 ms at ten bits, at most a few ms
  * Source   filter/theory.c
@@ -253,12 +261,13 @@ TAMIS_API double tamis_theory_rate_variance(const tamis_filter_geometry *geometr
  * Fewest bits per key, to the thousandth, at which `kind` reaches `rate` for key_count keys.
  *
  * @param rate  0 < rate < 1
- * @return      0..32; 32 if that many do not reach it; 0 where no bits are needed (rate 1 or more, no
- *              keys, a kind without a body)
+ * @return      0..32; 32 if that many do not reach it; 0 where no bits are needed (rate 1 or more,
+ *              no keys, a kind without a body)
  *
  * Cost     fifteen times tamis_theory_false_positive_rate()
  */
-TAMIS_API double tamis_theory_bits_for_rate(tamis_filter_kind kind, uint64_t key_count, double rate);
+TAMIS_API double tamis_theory_bits_for_rate(tamis_filter_kind kind, uint64_t key_count,
+                                            double rate);
 
 #ifdef __cplusplus
 }

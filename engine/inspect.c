@@ -2,66 +2,15 @@
  *
  * engine/inspect.c -- one file of a store as text that diffs well: one fact or record a line, nothing that changes by itself.
  *
- * What can be read is written before damage is reported. Keys and values are escaped as in tm_table_inspect().
+ * What can be read is written before damage is reported. Keys and values are escaped as sstable/text.h says.
  */
-#include <stdarg.h>
-#include <stdio.h>
-
 #include "engine/db_internal.h"
-#include "filter/bytes.h"
-
-struct text_sink {
-    bool (*sink)(void *arg, const char *text, size_t length);
-    void *arg;
-    bool stopped;
-};
-
-static void emit(struct text_sink *out, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static void
-emit(struct text_sink *out, const char *format, ...)
-{
-    char line[512];
-    va_list arguments;
-    int length;
-
-    va_start(arguments, format);
-    length = vsnprintf(line, sizeof line, format, arguments);
-    va_end(arguments);
-    if (length > (int)sizeof line - 1)
-        length = (int)sizeof line - 1;
-    if (!out->stopped && length > 0)
-        out->stopped = !out->sink(out->arg, line, (size_t)length);
-}
-
-static void
-emit_bytes(struct text_sink *out, tamis_slice bytes)
-{
-    char text[256];
-    size_t used = 0;
-
-    for (size_t i = 0; i < bytes.length; i++) {
-        uint8_t byte = ((const uint8_t *)bytes.data)[i];
-
-        if (byte == '\\')
-            used += (size_t)snprintf(text + used, sizeof text - used, "\\\\");
-        else if (byte >= 0x20 && byte <= 0x7e)
-            text[used++] = (char)byte;
-        else
-            used += (size_t)snprintf(text + used, sizeof text - used, "\\x%02x", byte);
-        if (used > sizeof text - 8 || i + 1 == bytes.length) {
-            if (!out->stopped)
-                out->stopped = !out->sink(out->arg, text, used);
-            used = 0;
-        }
-    }
-}
+#include "sstable/text.h"
 
 /* ---- Records of both kinds ------------------------------------------------------------------------ */
 
 static void
-show_wal_record(struct text_sink *out, tamis_slice bytes, uint64_t offset, bool entries)
+show_wal_record(struct tm_text *out, tamis_slice bytes, uint64_t offset, bool entries)
 {
     struct tm_wal_record record;
     struct tm_batch_cursor cursor;
@@ -72,19 +21,20 @@ show_wal_record(struct text_sink *out, tamis_slice bytes, uint64_t offset, bool 
     int more;
 
     if (wrong != NULL) {
-        emit(out, "record %llu: %s\n", (unsigned long long)offset, wrong);
+        tm_text_emit(out, "record %llu: %s\n", (unsigned long long)offset, wrong);
         return;
     }
     if (record.kind == TM_WAL_START) {
-        emit(out, "record %llu: start, after log %llu of %llu bytes, last sequence %llu\n",
-             (unsigned long long)offset, (unsigned long long)record.start.predecessor_number,
-             (unsigned long long)record.start.predecessor_bytes,
-             (unsigned long long)record.start.last_sequence);
+        tm_text_emit(out, "record %llu: start, after log %llu of %llu bytes, last sequence %llu\n",
+                     (unsigned long long)offset,
+                     (unsigned long long)record.start.predecessor_number,
+                     (unsigned long long)record.start.predecessor_bytes,
+                     (unsigned long long)record.start.last_sequence);
         return;
     }
-    emit(out, "record %llu: batch, sequence %llu, %u operations, %zu bytes\n",
-         (unsigned long long)offset, (unsigned long long)record.sequence,
-         (unsigned)record.operation_count, record.operations.length);
+    tm_text_emit(out, "record %llu: batch, sequence %llu, %u operations, %zu bytes\n",
+                 (unsigned long long)offset, (unsigned long long)record.sequence,
+                 (unsigned)record.operation_count, record.operations.length);
     if (!entries)
         return;
     sequence = record.sequence;
@@ -92,44 +42,47 @@ show_wal_record(struct text_sink *out, tamis_slice bytes, uint64_t offset, bool 
     cursor.end = cursor.next + record.operations.length;
     while (!out->stopped && (more = tm_batch_next(&cursor, &entry)) != 0) {
         if (more < 0) {
-            emit(out, "  malformed operation\n");
+            tm_text_emit(out, "  malformed operation\n");
             return;
         }
-        emit(out, "  %llu %s ", (unsigned long long)sequence++,
-             entry.kind == TM_KIND_PUT ? "put" : "delete");
-        emit_bytes(out, entry.key);
+        tm_text_emit(out, "  %llu %s ", (unsigned long long)sequence++,
+                     entry.kind == TM_KIND_PUT ? "put" : "delete");
+        tm_text_bytes(out, entry.key);
         if (entry.kind == TM_KIND_PUT) {
-            emit(out, " = ");
-            emit_bytes(out, entry.value);
+            tm_text_emit(out, " = ");
+            tm_text_bytes(out, entry.value);
         }
-        emit(out, "\n");
+        tm_text_emit(out, "\n");
     }
 }
 
 static void
-show_edit_table(struct text_sink *out, const struct tm_edit_file *file)
+show_edit_table(struct tm_text *out, const struct tm_edit_file *file)
 {
     const struct tm_table_facts *facts = &file->facts;
 
-    emit(out,
-         "  add level %u table %06llu: %llu bytes, unique id %016llx, data id %016llx, checksum "
-         "%016llx\n",
-         (unsigned)file->level, (unsigned long long)file->number,
-         (unsigned long long)facts->file_bytes, (unsigned long long)facts->unique_id,
-         (unsigned long long)facts->data_id, (unsigned long long)facts->checksum);
-    emit(out, "    %llu entries, %llu keys, %llu tombstones, sequences %llu..%llu, filter %llu bytes\n",
-         (unsigned long long)facts->entry_count, (unsigned long long)facts->key_count,
-         (unsigned long long)facts->tombstone_count, (unsigned long long)facts->sequence_min,
-         (unsigned long long)facts->sequence_max, (unsigned long long)facts->filter_bytes);
-    emit(out, "    smallest ");
-    emit_bytes(out, tm_slice(facts->smallest, facts->smallest_length));
-    emit(out, "\n    largest ");
-    emit_bytes(out, tm_slice(facts->largest, facts->largest_length));
-    emit(out, "\n");
+    tm_text_emit(
+        out,
+        "  add level %u table %06llu: %llu bytes, unique id %016llx, data id %016llx, checksum "
+        "%016llx\n",
+        (unsigned)file->level, (unsigned long long)file->number,
+        (unsigned long long)facts->file_bytes, (unsigned long long)facts->unique_id,
+        (unsigned long long)facts->data_id, (unsigned long long)facts->checksum);
+    tm_text_emit(
+        out,
+        "    %llu entries, %llu keys, %llu tombstones, sequences %llu..%llu, filter %llu bytes\n",
+        (unsigned long long)facts->entry_count, (unsigned long long)facts->key_count,
+        (unsigned long long)facts->tombstone_count, (unsigned long long)facts->sequence_min,
+        (unsigned long long)facts->sequence_max, (unsigned long long)facts->filter_bytes);
+    tm_text_emit(out, "    smallest ");
+    tm_text_bytes(out, tm_slice(facts->smallest, facts->smallest_length));
+    tm_text_emit(out, "\n    largest ");
+    tm_text_bytes(out, tm_slice(facts->largest, facts->largest_length));
+    tm_text_emit(out, "\n");
 }
 
 static tamis_status
-show_edit(const struct tm_env *env, struct text_sink *out, tamis_slice bytes, uint64_t offset,
+show_edit(const struct tm_env *env, struct tm_text *out, tamis_slice bytes, uint64_t offset,
           tamis_error *err)
 {
     struct tm_edit edit;
@@ -139,26 +92,26 @@ show_edit(const struct tm_env *env, struct text_sink *out, tamis_slice bytes, ui
     if (status == TAMIS_NO_MEMORY)
         return TM_NO_MEMORY(err, bytes.length);
     if (status != TAMIS_OK) {
-        emit(out, "record %llu: %s\n", (unsigned long long)offset, wrong);
+        tm_text_emit(out, "record %llu: %s\n", (unsigned long long)offset, wrong);
         return TAMIS_OK;
     }
-    emit(out, "record %llu: %s\n", (unsigned long long)offset,
-         edit.is_snapshot ? "snapshot" : "edit");
+    tm_text_emit(out, "record %llu: %s\n", (unsigned long long)offset,
+                 edit.is_snapshot ? "snapshot" : "edit");
     if (edit.is_snapshot)
-        emit(out, "  key order %s, hash seed %016llx\n", TM_KEY_ORDER_NAME,
-             (unsigned long long)edit.hash_seed);
+        tm_text_emit(out, "  key order %s, hash seed %016llx\n", TM_KEY_ORDER_NAME,
+                     (unsigned long long)edit.hash_seed);
     if (edit.next_file_number != 0)
-        emit(out, "  next file %llu\n", (unsigned long long)edit.next_file_number);
+        tm_text_emit(out, "  next file %llu\n", (unsigned long long)edit.next_file_number);
     if (edit.last_sequence != 0)
-        emit(out, "  last sequence %llu\n", (unsigned long long)edit.last_sequence);
+        tm_text_emit(out, "  last sequence %llu\n", (unsigned long long)edit.last_sequence);
     if (edit.has_log_number)
-        emit(out, "  log %llu\n", (unsigned long long)edit.log_number);
+        tm_text_emit(out, "  log %llu\n", (unsigned long long)edit.log_number);
     if (edit.log_end_number != 0)
-        emit(out, "  log end %llu at %llu\n", (unsigned long long)edit.log_end_number,
-             (unsigned long long)edit.log_end_bytes);
+        tm_text_emit(out, "  log end %llu at %llu\n", (unsigned long long)edit.log_end_number,
+                     (unsigned long long)edit.log_end_bytes);
     for (size_t i = 0; i < edit.removed_count; i++)
-        emit(out, "  remove level %u table %06llu\n", (unsigned)edit.removed[i].level,
-             (unsigned long long)edit.removed[i].number);
+        tm_text_emit(out, "  remove level %u table %06llu\n", (unsigned)edit.removed[i].level,
+                     (unsigned long long)edit.removed[i].number);
     for (size_t i = 0; i < edit.added_count; i++)
         show_edit_table(out, &edit.added[i]);
     tm_edit_release(env, &edit);
@@ -167,7 +120,7 @@ show_edit(const struct tm_env *env, struct text_sink *out, tamis_slice bytes, ui
 
 static tamis_status
 show_records(const struct tm_env *env, tamis_dir *dir, const char *name, enum tm_name_kind kind,
-             uint64_t number, bool entries, struct text_sink *out, tamis_error *err)
+             uint64_t number, bool entries, struct tm_text *out, tamis_error *err)
 {
     enum tamis_file_kind file_kind = kind == TM_NAME_LOG ? TAMIS_FILE_LOG : TAMIS_FILE_MANIFEST;
     struct tm_record_reader reader = {0};
@@ -180,8 +133,8 @@ show_records(const struct tm_env *env, tamis_dir *dir, const char *name, enum tm
     status = env->fs->open(env->fs->ctx, dir, name, file_kind, &file, &size, err);
     if (status != TAMIS_OK)
         return status;
-    emit(out, "%s %06llu\nbytes %llu\n", kind == TM_NAME_LOG ? "log" : "manifest",
-         (unsigned long long)number, (unsigned long long)size);
+    tm_text_emit(out, "%s %06llu\nbytes %llu\n", kind == TM_NAME_LOG ? "log" : "manifest",
+                 (unsigned long long)number, (unsigned long long)size);
     status = tm_record_reader_init(&reader, env, file, name, number, size, err);
     while (status == TAMIS_OK && !out->stopped) {
         tamis_slice bytes;
@@ -196,18 +149,18 @@ show_records(const struct tm_env *env, tamis_dir *dir, const char *name, enum tm
             status = show_edit(env, out, bytes, offset, err);
     }
     if (status == TAMIS_OK && !found) {
-        emit(out, "end %llu: %s\n", (unsigned long long)reader.end_offset,
-             reader.stop != NULL ? reader.stop : "end of file");
+        tm_text_emit(out, "end %llu: %s\n", (unsigned long long)reader.end_offset,
+                     reader.stop != NULL ? reader.stop : "end of file");
         status = tm_record_scan_watermarks(&reader, 0, number, &synced_bytes, err);
         if (status == TAMIS_OK)
-            emit(out, "synced, by its own word, at least %llu\n",
-                 (unsigned long long)synced_bytes);
+            tm_text_emit(out, "synced, by its own word, at least %llu\n",
+                         (unsigned long long)synced_bytes);
         if (status == TAMIS_OK && synced_bytes > reader.end_offset)
-            status = TM_FAIL(err, TAMIS_CORRUPT,
-                             "%s: offset %llu: %s, although %llu bytes were synced", name,
-                             (unsigned long long)reader.end_offset,
-                             reader.stop != NULL ? reader.stop : "the file ends",
-                             (unsigned long long)synced_bytes);
+            status =
+                TM_FAIL(err, TAMIS_CORRUPT, "%s: offset %llu: %s, although %llu bytes were synced",
+                        name, (unsigned long long)reader.end_offset,
+                        reader.stop != NULL ? reader.stop : "the file ends",
+                        (unsigned long long)synced_bytes);
     }
     tm_record_reader_deinit(&reader);
     (void)env->fs->close(env->fs->ctx, file, NULL); // only read from
@@ -218,7 +171,7 @@ show_records(const struct tm_env *env, tamis_dir *dir, const char *name, enum tm
 
 static tamis_status
 show_table(const struct tm_env *env, tamis_dir *dir, const char *name, bool entries,
-           struct text_sink *out, tamis_error *err)
+           struct tm_text *out, tamis_error *err)
 {
     struct tm_table *table;
     tamis_status status = tm_table_open(env, dir, name, NULL, NULL, &table, err);
@@ -231,14 +184,14 @@ show_table(const struct tm_env *env, tamis_dir *dir, const char *name, bool entr
 }
 
 static tamis_status
-show_current(const struct tm_env *env, tamis_dir *dir, struct text_sink *out, tamis_error *err)
+show_current(const struct tm_env *env, tamis_dir *dir, struct tm_text *out, tamis_error *err)
 {
     char name[TM_NAME_BYTES_MAX];
     uint64_t number;
     tamis_status status = tm_current_read(env, dir, &number, err);
 
     if (status == TAMIS_OK)
-        emit(out, "current %s\n", tm_name_make(TM_NAME_MANIFEST, number, name));
+        tm_text_emit(out, "current %s\n", tm_name_make(TM_NAME_MANIFEST, number, name));
     return status;
 }
 
@@ -249,7 +202,7 @@ tamis_inspect(const char *path, bool entries,
 {
     struct tm_env env = {tm_allocator_default(), fs != NULL ? fs : tamis_fs_posix(),
                          tm_runtime_posix()};
-    struct text_sink out = {sink, arg, false};
+    struct tm_text out = {sink, arg, false};
     struct tm_buf directory = {0};
     const char *slash = strrchr(path, '/');
     const char *name = slash != NULL ? slash + 1 : path;
@@ -267,13 +220,13 @@ tamis_inspect(const char *path, bool entries,
     if (slash == NULL)
         status = tm_buf_append(&env, &directory, ".", 2, err);
     else // "/name" lies in "/"; else up to the slash
-        status = tm_buf_append(&env, &directory, path, (size_t)(slash - path) + (slash == path),
-                               err);
+        status =
+            tm_buf_append(&env, &directory, path, (size_t)(slash - path) + (slash == path), err);
     if (status == TAMIS_OK)
         status = tm_buf_append(&env, &directory, "", 1, err);
     if (status == TAMIS_OK)
-        status = env.fs->open_dir(env.fs->ctx, (const char *)directory.data, false, &created, &dir,
-                                  err);
+        status =
+            env.fs->open_dir(env.fs->ctx, (const char *)directory.data, false, &created, &dir, err);
     if (status == TAMIS_OK) {
         if (kind == TM_NAME_TABLE)
             status = show_table(&env, dir, name, entries, &out, err);

@@ -214,7 +214,7 @@ tamis_status
 tamis_get(tamis_db *db, const tamis_read_options *options, tamis_slice key, void *buffer,
           size_t capacity, size_t *length_out, tamis_error *err)
 {
-    struct tm_view *view;
+    struct tm_view *view = NULL;
     struct answer answer;
     uint64_t sequence;
     tamis_status status;
@@ -241,7 +241,7 @@ tamis_status
 tamis_get_pinned(tamis_db *db, const tamis_read_options *options, tamis_slice key,
                  tamis_pinned *pinned_out, tamis_error *err)
 {
-    struct tm_view *view;
+    struct tm_view *view = NULL;
     struct answer answer;
     uint64_t sequence;
     tamis_status status;
@@ -285,7 +285,7 @@ tamis_status
 tamis_exists(tamis_db *db, const tamis_read_options *options, tamis_slice key, bool *exists_out,
              tamis_error *err)
 {
-    struct tm_view *view;
+    struct tm_view *view = NULL;
     struct answer answer;
     uint64_t sequence;
     tamis_status status;
@@ -304,7 +304,7 @@ tamis_exists(tamis_db *db, const tamis_read_options *options, tamis_slice key, b
 tamis_status
 tamis_may_exist(tamis_db *db, tamis_slice key, bool *may_exist_out, tamis_error *err)
 {
-    struct tm_view *view;
+    struct tm_view *view = NULL;
     struct answer answer;
     uint64_t sequence;
     tamis_status status;

@@ -88,7 +88,7 @@ said 'standard output'
 mkfifo feed
 "$TAMIS" load held feed 2>held.err &
 holder=$!
-exec 9>feed
+exec 9<>feed # both ways: does not wait for the reader
 printf 'a\t1\n' >&9
 # The store is there as soon as its files are; the lock is taken before.
 while [ ! -e held/CURRENT ] && kill -0 "$holder"; do :; done

@@ -85,9 +85,8 @@ search_file(tamis_db *db, struct tm_file *file, tamis_slice key, uint64_t hash, 
     if (status != TAMIS_OK)
         return status;
     tm_count(&db->counters.tables_read, 1);
-    tm_count(found.lookup != TM_ABSENT ? &file->filter_true_positives
-                                       : &file->filter_false_positives,
-             1);
+    // A version that is too new for this reader is in the filter all the same (R2).
+    tm_count(found.key_present ? &file->filter_true_positives : &file->filter_false_positives, 1);
     answer->lookup = found.lookup;
     answer->value = found.value;
     answer->block = found.block;

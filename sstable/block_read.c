@@ -164,8 +164,8 @@ tm_block_search(const struct tm_block_view *view, tamis_slice key, uint64_t hash
         }
         last_seen = i;
     }
-    if (last_seen == view->count - 1)
-        *verdict = TM_BLOCK_GO_ON;
+    if (last_seen < view->count)
+        *verdict = last_seen == view->count - 1 ? TM_BLOCK_GO_ON : TM_BLOCK_TOO_NEW;
     return TAMIS_OK;
 }
 

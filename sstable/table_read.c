@@ -367,6 +367,7 @@ tm_table_search(struct tm_table *table, tamis_slice key, uint64_t hash, uint64_t
         if (status != TAMIS_OK)
             return status;
         status = tm_block_search(&view, key, hash, sequence, &entry, &verdict, err);
+        found->key_present |= status == TAMIS_OK && verdict != TM_BLOCK_ABSENT;
         if (status == TAMIS_OK && verdict == TM_BLOCK_HIT) {
             found->sequence = entry.sequence;
             if (entry.kind == TM_KIND_DELETE) {
@@ -379,7 +380,7 @@ tm_table_search(struct tm_table *table, tamis_slice key, uint64_t hash, uint64_t
             return TAMIS_OK;
         }
         // Older versions can only follow if the block is bounded by the key itself (I1).
-        if (status != TAMIS_OK || verdict == TM_BLOCK_ABSENT ||
+        if (status != TAMIS_OK || verdict != TM_BLOCK_GO_ON ||
             !tm_index_separator_is(&table->index, number, key))
             break;
         tm_block_unref(block);

@@ -33,6 +33,7 @@ struct tm_table_identity {
 /* What a search found. */
 struct tm_found {
     enum tm_lookup lookup;
+    bool key_present; // the table holds the key, in whatever version: true also if all of them are too new
     uint64_t sequence;
     tamis_slice value;      // TM_FOUND: points into `block`
     struct tm_block *block; // TM_FOUND: a reference for the caller, tm_block_unref(); else NULL

@@ -247,7 +247,7 @@ cli_open(const struct cli_arguments *arguments, bool create, tamis_db **db_out)
     case TAMIS_NOT_FOUND:
         return cli_fail("there is no store at %s", cli_path(arguments));
     case TAMIS_BUSY:
-        return cli_fail("%s is open elsewhere: %s", cli_path(arguments), err.message);
+        return cli_fail("%s is open elsewhere", cli_path(arguments));
     default:
         return cli_fail("%s: %s", cli_path(arguments), err.message);
     }

@@ -22,6 +22,8 @@ run(const struct cli_arguments *arguments)
 
     if (status == TAMIS_NOT_FOUND)
         return cli_fail("there is no file %s", cli_path(arguments));
+    if (status == TAMIS_INVALID)
+        return cli_fail("%s", err.message); // it begins with the path
     if (status != TAMIS_OK)
         return cli_fail("%s: %s", cli_path(arguments), err.message);
     return CLI_OK;

@@ -61,8 +61,7 @@ tm_block_builder_bytes(const struct tm_block_builder *builder, const struct tm_e
             sequence_min = entry->sequence < sequence_min ? entry->sequence : sequence_min;
             sequence_max = entry->sequence > sequence_max ? entry->sequence : sequence_max;
         }
-        key_length_max =
-            entry->key.length > key_length_max ? entry->key.length : key_length_max;
+        key_length_max = entry->key.length > key_length_max ? entry->key.length : key_length_max;
         raw += entry->key.length + entry->value.length;
         count++;
     }
@@ -190,8 +189,8 @@ tm_block_build_single(const struct tm_env *env, const struct tm_entry *entry, ui
 
     out->length = 0;
     status = tm_buf_reserve(env, out,
-                            TM_DATA_HEADER_BYTES + entry->key.length + 3 + 2 +
-                                entry->value.length + TM_TRAILER_BYTES,
+                            TM_DATA_HEADER_BYTES + entry->key.length + 3 + 2 + entry->value.length +
+                                TM_TRAILER_BYTES,
                             err);
     if (status != TAMIS_OK)
         return status;

@@ -29,8 +29,7 @@ struct tm_block_builder {
 };
 
 /** Bytes of the block, if `entry` (NULL: nothing) is added as well; exact or a little more. */
-size_t tm_block_builder_bytes(const struct tm_block_builder *builder,
-                              const struct tm_entry *entry);
+size_t tm_block_builder_bytes(const struct tm_block_builder *builder, const struct tm_entry *entry);
 
 /** Add an entry (copied), in entry order. TAMIS_OK or TAMIS_NO_MEMORY (nothing added). */
 TAMIS_NODISCARD tamis_status tm_block_builder_add(const struct tm_env *env,

@@ -21,7 +21,8 @@ tm_block_view_init(struct tm_block_view *view, const struct tm_block *block, con
     view->block_offset = block_offset;
     if (left < TM_DATA_HEADER_BYTES)
         return TM_FAIL(err, TAMIS_CORRUPT,
-                       "%s: data block at %" PRIu64 ": expected a header of %d bytes, found %" PRIu32,
+                       "%s: data block at %" PRIu64
+                       ": expected a header of %d bytes, found %" PRIu32,
                        file, block_offset, TM_DATA_HEADER_BYTES, left);
     left -= TM_DATA_HEADER_BYTES;
     word = tm_get_u32(block->data + TM_DATA_PREFIX_BYTES_AT);
@@ -33,8 +34,9 @@ tm_block_view_init(struct tm_block_view *view, const struct tm_block *block, con
         view->prefix_length > TAMIS_KEY_BYTES_MAX || view->base_sequence > TM_SEQUENCE_MAX ||
         view->prefix_length > left)
         return TM_FAIL(err, TAMIS_CORRUPT,
-                       "%s: data block at %" PRIu64 ", %" PRIu32 " bytes: found a header of %" PRIu32
-                       " entries, prefix %" PRIu32 ", flags %" PRIu32 ", base sequence %" PRIu64,
+                       "%s: data block at %" PRIu64 ", %" PRIu32
+                       " bytes: found a header of %" PRIu32 " entries, prefix %" PRIu32
+                       ", flags %" PRIu32 ", base sequence %" PRIu64,
                        file, block_offset, block->length, view->count, view->prefix_length,
                        word >> 24, view->base_sequence);
     left -= view->prefix_length;
@@ -63,8 +65,8 @@ static tamis_status __attribute__((noinline, cold))
 bad_entry(const struct tm_block_view *view, uint32_t index, tamis_error *err)
 {
     return TM_FAIL(err, TAMIS_CORRUPT,
-                   "%s: data block at %" PRIu64 ": entry %" PRIu32 " of %" PRIu32
-                   " at %" PRIu32 " is not within %" PRIu32 " bytes, or malformed",
+                   "%s: data block at %" PRIu64 ": entry %" PRIu32 " of %" PRIu32 " at %" PRIu32
+                   " is not within %" PRIu32 " bytes, or malformed",
                    view->file, view->block_offset, index, view->count, offset_of(view, index),
                    view->entries_length);
 }
@@ -74,8 +76,7 @@ static inline bool
 decode(const struct tm_block_view *view, uint32_t index, struct tm_block_entry *entry)
 {
     uint32_t begin = offset_of(view, index);
-    uint32_t end =
-        index + 1 < view->count ? offset_of(view, index + 1) : view->entries_length;
+    uint32_t end = index + 1 < view->count ? offset_of(view, index + 1) : view->entries_length;
     const uint8_t *limit;
     const uint8_t *p;
     uint64_t meta;
@@ -135,9 +136,8 @@ next_with_tag(const struct tm_block_view *view, uint32_t index, uint8_t tag)
 /* READ PATH 7/8   from tm_table_search (sstable/table_read.c): the block is here, verified; find the key in it
  *                 next the result, FOUND, DELETED or ABSENT (engine/read.c) */
 tamis_status
-tm_block_search(const struct tm_block_view *view, tamis_slice key, uint64_t hash,
-                uint64_t sequence, struct tm_block_entry *entry, enum tm_block_verdict *verdict,
-                tamis_error *err)
+tm_block_search(const struct tm_block_view *view, tamis_slice key, uint64_t hash, uint64_t sequence,
+                struct tm_block_entry *entry, enum tm_block_verdict *verdict, tamis_error *err)
 {
     uint8_t tag = tm_tag_of_hash(hash);
     uint32_t last_seen = view->count; // the last entry found to be a version of the key
@@ -187,8 +187,8 @@ tm_block_seek(const struct tm_block_view *view, tamis_slice key, uint64_t sequen
         *index_out = view->count;
         return TAMIS_OK;
     }
-    suffix = key.length > 0 ? tm_slice((const uint8_t *)key.data + shared, key.length - shared)
-                            : key;
+    suffix =
+        key.length > 0 ? tm_slice((const uint8_t *)key.data + shared, key.length - shared) : key;
     // All entries below `low` are before (key, sequence); all from `high` on are not.
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;

@@ -43,7 +43,7 @@ enum tm_block_verdict {
     TM_BLOCK_ABSENT, // no version here, and none in the block after it
     TM_BLOCK_HIT,
     TM_BLOCK_TOO_NEW, // versions are here, all of them too new, and none is in the block after it
-    TM_BLOCK_GO_ON,  // every version here is too new, and the last of them ends the block: older ones may follow
+    TM_BLOCK_GO_ON, // every version here is too new, and the last of them ends the block: older ones may follow
 };
 
 /** Find the parts. `file` is borrowed. TAMIS_OK or TAMIS_CORRUPT. */

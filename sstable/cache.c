@@ -44,7 +44,7 @@ struct shard {
     size_t entry_count;
     struct entry *newest;
     struct entry *oldest;
-    struct entry *hand;  // NULL: start at the oldest
+    struct entry *hand; // NULL: start at the oldest
     uint64_t hits;
     uint64_t misses;
     uint64_t bytes_used; // of entries, blocks and buckets
@@ -174,15 +174,13 @@ grow(const struct tm_cache *cache, struct shard *shard)
     uint64_t more = shard->bucket_count * sizeof(struct entry *);
     struct entry **buckets;
 
-    if (shard->entry_count <= shard->bucket_count ||
-        more > cache->shard_bytes - shard->bytes_used)
+    if (shard->entry_count <= shard->bucket_count || more > cache->shard_bytes - shard->bytes_used)
         return;
     buckets = tm_alloc_zeroed(env, count * sizeof *buckets);
     if (buckets == NULL)
         return;
     for (struct entry *entry = shard->oldest; entry != NULL; entry = entry->newer) {
-        struct entry **bucket =
-            &buckets[hash_of(entry->data_id, entry->offset) & (count - 1)];
+        struct entry **bucket = &buckets[hash_of(entry->data_id, entry->offset) & (count - 1)];
 
         entry->next_in_bucket = *bucket;
         *bucket = entry;

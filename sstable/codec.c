@@ -101,15 +101,14 @@ verify_stored(const struct tm_place *place, const uint8_t *stored, uint64_t stor
 
     if (found != expected)
         return TM_FAIL(err, TAMIS_CORRUPT,
-                       "%s: %s at %" PRIu64 ", %" PRIu64
-                       " bytes: checksum expected %016" PRIx64 ", found %016" PRIx64,
+                       "%s: %s at %" PRIu64 ", %" PRIu64 " bytes: checksum expected %016" PRIx64
+                       ", found %016" PRIx64,
                        place->file, tm_block_kind_name(place->kind), place->offset, stored_bytes,
                        expected, found);
     if (kind != place->kind)
         return TM_FAIL(err, TAMIS_CORRUPT,
                        "%s: block at %" PRIu64 ": kind expected %u (%s), found %u", place->file,
-                       place->offset, (unsigned)place->kind, tm_block_kind_name(place->kind),
-                       kind);
+                       place->offset, (unsigned)place->kind, tm_block_kind_name(place->kind), kind);
     if (codec > TM_CODEC_LZ4 || tm_get_u16(trailer + TM_TRAILER_ZERO_AT) != 0)
         return TM_FAIL(err, TAMIS_CORRUPT,
                        "%s: %s at %" PRIu64 ": codec expected 0 or 1 and two zeros, found %u",
@@ -133,7 +132,6 @@ tm_block_load(const struct tm_env *env, tamis_file *file, const struct tm_place 
 {
     struct tm_block *stored = NULL;   // owned until handed over
     struct tm_block *unpacked = NULL; // owned until handed over
-    tamis_error detail;               // the file system's is never NULL
     enum tm_codec codec;
     uint32_t unpacked_bytes;
     tamis_status status;
@@ -147,8 +145,8 @@ tm_block_load(const struct tm_env *env, tamis_file *file, const struct tm_place 
     stored = tm_block_create(env, (size_t)stored_bytes);
     if (stored == NULL)
         return TM_NO_MEMORY(err, (size_t)stored_bytes);
-    status = env->fs->read_at(env->fs->ctx, file, place->offset, stored->data,
-                              (size_t)stored_bytes, err != NULL ? err : &detail);
+    status = env->fs->read_at(env->fs->ctx, file, place->offset, stored->data, (size_t)stored_bytes,
+                              err);
     if (status != TAMIS_OK)
         goto out;
     status = verify_stored(place, stored->data, stored_bytes, &codec, &unpacked_bytes, err);
@@ -171,11 +169,11 @@ tm_block_load(const struct tm_env *env, tamis_file *file, const struct tm_place 
     if (LZ4_decompress_safe((const char *)stored->data, (char *)unpacked->data,
                             (int)(stored_bytes - TM_TRAILER_BYTES),
                             (int)unpacked_bytes) != (int)unpacked_bytes) {
-        status = TM_FAIL(err, TAMIS_CORRUPT,
-                         "%s: %s at %" PRIu64 ": LZ4 payload expected to unpack to %" PRIu32
-                         " bytes, found otherwise",
-                         place->file, tm_block_kind_name(place->kind), place->offset,
-                         unpacked_bytes);
+        status =
+            TM_FAIL(err, TAMIS_CORRUPT,
+                    "%s: %s at %" PRIu64 ": LZ4 payload expected to unpack to %" PRIu32
+                    " bytes, found otherwise",
+                    place->file, tm_block_kind_name(place->kind), place->offset, unpacked_bytes);
         goto out;
     }
     *block_out = unpacked;

@@ -23,9 +23,9 @@
 
 /* Where a block stands. */
 struct tm_place {
-    const char *file;   // name, for messages
-    uint64_t id;        // data id (data and index blocks) or unique id (properties)
-    uint64_t offset;    // in the file
+    const char *file; // name, for messages
+    uint64_t id;      // data id (data and index blocks) or unique id (properties)
+    uint64_t offset;  // in the file
     enum tm_block_kind kind;
 };
 

@@ -21,8 +21,8 @@ struct child {
 };
 
 tamis_status
-tm_index_separator(const struct tm_env *env, tamis_slice last, tamis_slice next,
-                   struct tm_buf *out, tamis_error *err)
+tm_index_separator(const struct tm_env *env, tamis_slice last, tamis_slice next, struct tm_buf *out,
+                   tamis_error *err)
 {
     const uint8_t *p = last.data;
     const uint8_t *q = next.data;
@@ -63,8 +63,7 @@ tm_index_builder_add(const struct tm_env *env, struct tm_index_builder *builder,
     memcpy(builder->children.data + builder->children.length, &child, sizeof child);
     builder->children.length += sizeof child;
     if (separator.length > 0)
-        memcpy(builder->children.data + builder->children.length, separator.data,
-               separator.length);
+        memcpy(builder->children.data + builder->children.length, separator.data, separator.length);
     builder->children.length += separator.length;
     builder->count++;
     return TAMIS_OK;
@@ -96,8 +95,8 @@ node_begin(const struct tm_env *env, struct node *node, tamis_error *err)
 }
 
 static tamis_status
-node_add(const struct tm_env *env, struct node *node, tamis_slice separator,
-         uint64_t stored_bytes, tamis_error *err)
+node_add(const struct tm_env *env, struct node *node, tamis_slice separator, uint64_t stored_bytes,
+         tamis_error *err)
 {
     size_t shared = tm_slice_shared(node->previous, separator);
     size_t rest = separator.length - shared;
@@ -190,8 +189,8 @@ tm_index_builder_finish(const struct tm_env *env, const struct tm_index_builder 
         if (status != TAMIS_OK)
             goto out;
     }
-    status = node_seal(env, &top, top_place, compress, &scratch, section, &checksums,
-                       top_bytes_out, err);
+    status = node_seal(env, &top, top_place, compress, &scratch, section, &checksums, top_bytes_out,
+                       err);
     if (status == TAMIS_OK)
         *checksum_out = tm_hash64(checksums.data, checksums.length, 0);
 
@@ -379,8 +378,7 @@ piece_of(const uint8_t *p, size_t length)
 
 /* Lay the separators out for searching: one allocation, the common prefix taken off. */
 static tamis_status
-make_resident(struct loading *loading, size_t leaf_count, struct tm_index *index,
-              tamis_error *err)
+make_resident(struct loading *loading, size_t leaf_count, struct tm_index *index, tamis_error *err)
 {
     const struct tm_env *env = loading->env;
     const uint8_t *separators = loading->separators.data;
@@ -388,9 +386,9 @@ make_resident(struct loading *loading, size_t leaf_count, struct tm_index *index
     size_t count = loading->ends.length / 8;
     uint64_t last_start = count > 1 ? ends[count - 2] : 0;
     // Separators ascend, so what the first and the last share is shared by all.
-    size_t prefix = tm_slice_shared(tm_slice(separators, (size_t)ends[0]),
-                                    tm_slice(separators + last_start,
-                                             (size_t)(ends[count - 1] - last_start)));
+    size_t prefix =
+        tm_slice_shared(tm_slice(separators, (size_t)ends[0]),
+                        tm_slice(separators + last_start, (size_t)(ends[count - 1] - last_start)));
     size_t bytes_total = loading->separators.length - (count - 1) * prefix;
     size_t memory_bytes = (3 * count + 2) * sizeof(uint64_t) + bytes_total;
     uint64_t *pieces;
@@ -473,18 +471,19 @@ tm_index_load(const struct tm_env *env, tamis_file *file, const struct tm_index_
         status = walk_next(env, &walk, &top_separator, top_offset, &stored_bytes, err);
         if (status != TAMIS_OK)
             break;
-        status = load_node(&loading, file, TM_BLOCK_INDEX_LEAF, leaf_offset, stored_bytes, &leaf,
-                           err);
+        status =
+            load_node(&loading, file, TM_BLOCK_INDEX_LEAF, leaf_offset, stored_bytes, &leaf, err);
         if (status != TAMIS_OK)
             break;
         status = load_leaf(&loading, leaf, leaf_offset, &data_offset, &separator, err);
         tm_block_unref(leaf);
         leaf = NULL;
         leaf_count++;
-        if (status == TAMIS_OK && !tm_slice_equal(tm_slice(separator.data, separator.length),
-                                                  tm_slice(top_separator.data,
-                                                           top_separator.length)))
-            status = bad_node(&walk, err); // a leaf ends with the separator that the top knows it by
+        if (status == TAMIS_OK &&
+            !tm_slice_equal(tm_slice(separator.data, separator.length),
+                            tm_slice(top_separator.data, top_separator.length)))
+            status =
+                bad_node(&walk, err); // a leaf ends with the separator that the top knows it by
     }
     if (status != TAMIS_OK)
         goto out;
@@ -542,10 +541,9 @@ tm_index_compare(const struct tm_index *index, size_t i, tamis_slice key)
         return order;
     if (key.length < prefix)
         return 1;
-    return tm_slice_compare(tm_index_separator_rest(index, i),
-                            key.length > 0 ? tm_slice((const uint8_t *)key.data + prefix,
-                                                      key.length - prefix)
-                                           : key);
+    return tm_slice_compare(
+        tm_index_separator_rest(index, i),
+        key.length > 0 ? tm_slice((const uint8_t *)key.data + prefix, key.length - prefix) : key);
 }
 
 bool
@@ -571,8 +569,7 @@ tm_index_find(const struct tm_index *index, tamis_slice key)
         return 0;
     if (order < 0)
         return index->count;
-    rest = key.length > 0 ? tm_slice((const uint8_t *)key.data + prefix, key.length - prefix)
-                          : key;
+    rest = key.length > 0 ? tm_slice((const uint8_t *)key.data + prefix, key.length - prefix) : key;
     piece = piece_of(rest.data, rest.length);
 
     // Halve without a branch on the comparison: it is a coin toss that no predictor learns.

@@ -78,13 +78,13 @@ struct tm_index_place {
 
 /* Zeroed is empty. The arrays lie in one allocation. */
 struct tm_index {
-    size_t count;               // data blocks
-    size_t leaf_count;          // index leaves in the file
-    const uint64_t *pieces;     // count; of each separator behind the prefix
-    const uint64_t *offsets;    // count + 1; block i is at offsets[i] .. offsets[i + 1]
-    const uint64_t *ends;       // count + 1; separator i is bytes[ends[i]] .. bytes[ends[i + 1]], prefix left out
-    const uint8_t *bytes;
-    tamis_slice prefix;         // of every separator
+    size_t count;            // data blocks
+    size_t leaf_count;       // index leaves in the file
+    const uint64_t *pieces;  // count; of each separator behind the prefix
+    const uint64_t *offsets; // count + 1; block i is at offsets[i] .. offsets[i + 1]
+    const uint64_t *ends;    // count + 1; separator i is bytes[ends[i]] .. bytes[ends[i + 1]]
+    const uint8_t *bytes;    // separators, the prefix left out
+    tamis_slice prefix; // of every separator
     void *memory;
     size_t memory_bytes;
 };

@@ -26,7 +26,7 @@ struct merge_iter {
     struct tm_iter base;
     const struct tm_env *env;
     size_t source_count;
-    size_t heap_count;      // of the sources, those in the heap; they come first in `sources`
+    size_t heap_count; // of the sources, those in the heap; they come first in `sources`
     struct source sources[];
 };
 
@@ -110,7 +110,8 @@ settle(struct merge_iter *merge, size_t at)
 
         merge->heap_count--;
         *source = merge->sources[merge->heap_count];
-        merge->sources[merge->heap_count] = gone; // kept behind the heap, for the next seek and for closing
+        merge->sources[merge->heap_count] =
+            gone; // kept behind the heap, for the next seek and for closing
         if (at >= merge->heap_count)
             return true;
     }

@@ -45,7 +45,8 @@ struct tm_table_builder {
 
     struct tm_index_builder index;
     struct tm_buf separator;
-    uint64_t separator_due; // stored length of the last block while its separator is undecided; 0: none
+    uint64_t
+        separator_due; // stored length of the last block while its separator is undecided; 0: none
     struct tm_buf checksums; // of data blocks, 8 bytes each, little-endian
     struct tm_buf hashes;    // u64 each, of distinct user keys; empty without a filter
 
@@ -88,7 +89,6 @@ tm_table_builder_create(const struct tm_env *env, tamis_dir *dir, const char *na
                         struct tm_table_builder **builder_out, tamis_error *err)
 {
     struct tm_table_builder *builder;
-    tamis_error detail; // the file system's is never NULL
     tamis_status status;
     uint8_t random[16];
     int os_error;
@@ -128,8 +128,7 @@ tm_table_builder_create(const struct tm_env *env, tamis_dir *dir, const char *na
         .hash_seed = options->hash_seed,
         .sequence_min = UINT64_MAX,
     };
-    status = env->fs->create(env->fs->ctx, dir, name, TAMIS_FILE_TABLE, &builder->file,
-                             err != NULL ? err : &detail);
+    status = env->fs->create(env->fs->ctx, dir, name, TAMIS_FILE_TABLE, &builder->file, err);
     if (status != TAMIS_OK)
         goto out;
     *builder_out = builder;
@@ -146,12 +145,11 @@ static void
 discard_file(struct tm_table_builder *builder)
 {
     const tamis_fs *fs = builder->env->fs;
-    tamis_error ignored;
 
     if (builder->file != NULL)
-        (void)fs->close(fs->ctx, builder->file, &ignored);
+        (void)fs->close(fs->ctx, builder->file, NULL);
     builder->file = NULL;
-    (void)fs->remove(fs->ctx, builder->dir, builder->name, &ignored);
+    (void)fs->remove(fs->ctx, builder->dir, builder->name, NULL);
 }
 
 void
@@ -170,13 +168,11 @@ flush_out(struct tm_table_builder *builder, tamis_slice more, tamis_error *err)
 {
     const tamis_fs *fs = builder->env->fs;
     tamis_slice pieces[2] = {tm_slice(builder->out.data, builder->out.length), more};
-    tamis_error detail;
     tamis_status status;
 
     if (pieces[0].length + more.length == 0)
         return TAMIS_OK;
-    status = fs->append(fs->ctx, builder->file, pieces, more.length > 0 ? 2 : 1,
-                        err != NULL ? err : &detail);
+    status = fs->append(fs->ctx, builder->file, pieces, more.length > 0 ? 2 : 1, err);
     builder->out.length = 0;
     return status;
 }
@@ -303,8 +299,7 @@ tm_table_builder_add(struct tm_table_builder *builder, const struct tm_entry *en
         assert(order > 0 || (order == 0 && entry->sequence < builder->last_sequence));
     }
 
-    if (builder->block.count > 0 &&
-        tm_block_builder_bytes(&builder->block, entry) > block_bytes) {
+    if (builder->block.count > 0 && tm_block_builder_bytes(&builder->block, entry) > block_bytes) {
         status = finish_block(builder, err);
         if (status != TAMIS_OK)
             return status;
@@ -528,7 +523,6 @@ tm_table_builder_finish(struct tm_table_builder *builder, struct tm_table_facts 
     struct tm_footer footer = {0};
     struct tm_table_facts facts = {0};
     tamis_file *file;
-    tamis_error detail;
     tamis_status status = TAMIS_OK;
 
     assert(builder->properties.entry_count > 0);
@@ -547,11 +541,11 @@ tm_table_builder_finish(struct tm_table_builder *builder, struct tm_table_facts 
     if (status == TAMIS_OK)
         status = take_facts(builder, &footer, &facts, err);
     if (status == TAMIS_OK)
-        status = env->fs->seal(env->fs->ctx, builder->file, err != NULL ? err : &detail);
+        status = env->fs->seal(env->fs->ctx, builder->file, err);
     if (status == TAMIS_OK) {
         file = builder->file;
         builder->file = NULL;
-        status = env->fs->close(env->fs->ctx, file, err != NULL ? err : &detail);
+        status = env->fs->close(env->fs->ctx, file, err);
     }
     if (status == TAMIS_OK) {
         *facts_out = facts;

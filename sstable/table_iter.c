@@ -11,7 +11,7 @@ struct table_iter {
     struct tm_iter base;
     struct tm_table *table;
     bool fill_cache;
-    size_t number; // of the block in hand
+    size_t number;          // of the block in hand
     struct tm_block *block; // NULL: none
     struct tm_block_view view;
     uint32_t index;
@@ -48,8 +48,8 @@ enter_block(struct table_iter *iter, size_t number)
         return status;
     iter->number = number;
     iter->key.length = 0;
-    return tm_buf_append(iter->table->env, &iter->key, iter->view.prefix,
-                         iter->view.prefix_length, &iter->base.error);
+    return tm_buf_append(iter->table->env, &iter->key, iter->view.prefix, iter->view.prefix_length,
+                         &iter->base.error);
 }
 
 /* Show entry `index` < count of the block in hand. */
@@ -62,8 +62,8 @@ show(struct table_iter *iter, uint32_t index)
     status = tm_block_entry_at(&iter->view, index, &entry, &iter->base.error);
     if (status == TAMIS_OK) {
         iter->key.length = iter->view.prefix_length;
-        status = tm_buf_append(iter->table->env, &iter->key, entry.suffix.data,
-                               entry.suffix.length, &iter->base.error);
+        status = tm_buf_append(iter->table->env, &iter->key, entry.suffix.data, entry.suffix.length,
+                               &iter->base.error);
     }
     if (status != TAMIS_OK) {
         fail(iter, status);
@@ -153,8 +153,7 @@ iter_close(struct tm_iter *base)
 }
 
 tamis_status
-tm_table_iter(struct tm_table *table, bool fill_cache, struct tm_iter **iter_out,
-              tamis_error *err)
+tm_table_iter(struct tm_table *table, bool fill_cache, struct tm_iter **iter_out, tamis_error *err)
 {
     static const struct tm_iter_vtable vtable = {iter_first, iter_seek, iter_next, iter_close};
     struct table_iter *iter = tm_alloc_zeroed(table->env, sizeof *iter);

@@ -38,7 +38,8 @@ static const struct {
 };
 enum { FOOTER_FIELD_COUNT = sizeof footer_fields / sizeof *footer_fields };
 static_assert(FOOTER_FIELD_COUNT * 8 == sizeof(struct tm_footer), "every member is a field");
-static_assert(FOOTER_FIELD_COUNT * 8 == TM_FOOTER_VERSION_AT, "fields fill the footer up to the version");
+static_assert(FOOTER_FIELD_COUNT * 8 == TM_FOOTER_VERSION_AT,
+              "fields fill the footer up to the version");
 
 static uint64_t *
 footer_member(struct tm_footer *footer, size_t i)
@@ -111,8 +112,7 @@ tm_footer_decode(const char *file, uint64_t file_bytes, const uint8_t *bytes,
 {
     uint64_t offset = file_bytes - TM_FOOTER_BYTES;
     uint64_t expected = tm_get_u64(bytes + TM_FOOTER_CHECKSUM_AT);
-    uint64_t found =
-        own_checksum(bytes, tm_get_u64(bytes + TM_FOOTER_UNIQUE_ID_AT), offset);
+    uint64_t found = own_checksum(bytes, tm_get_u64(bytes + TM_FOOTER_UNIQUE_ID_AT), offset);
     uint32_t version = tm_get_u32(bytes + TM_FOOTER_VERSION_AT);
     uint32_t own_bytes = tm_get_u32(bytes + TM_FOOTER_OWN_BYTES_AT);
 
@@ -128,8 +128,8 @@ tm_footer_decode(const char *file, uint64_t file_bytes, const uint8_t *bytes,
                        file, offset, expected, found);
     if (version != TM_FORMAT_VERSION)
         return TM_FAIL(err, version > TM_FORMAT_VERSION ? TAMIS_UNSUPPORTED : TAMIS_CORRUPT,
-                       "%s: footer at %" PRIu64 ": format version expected %d, found %" PRIu32, file,
-                       offset, TM_FORMAT_VERSION, version);
+                       "%s: footer at %" PRIu64 ": format version expected %d, found %" PRIu32,
+                       file, offset, TM_FORMAT_VERSION, version);
     for (size_t i = 0; i < FOOTER_FIELD_COUNT; i++)
         *footer_member(footer, i) = tm_get_u64(bytes + footer_fields[i].at);
     if ((footer->features_required & ~TM_FEATURES_REQUIRED_KNOWN) != 0)
@@ -163,10 +163,9 @@ tm_properties_encode(const struct tm_env *env, const struct tm_properties *prope
     tamis_status status;
     uint8_t *p;
 
-    status = tm_buf_reserve(env, out,
-                            TM_PROPERTIES_FIXED_BYTES + properties->smallest.length +
-                                properties->largest.length,
-                            err);
+    status = tm_buf_reserve(
+        env, out,
+        TM_PROPERTIES_FIXED_BYTES + properties->smallest.length + properties->largest.length, err);
     if (status != TAMIS_OK)
         return status;
     p = out->data + out->length;

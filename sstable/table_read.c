@@ -19,15 +19,14 @@ read_footer(struct tm_table *table, uint64_t file_bytes, tamis_error *err)
 {
     const tamis_fs *fs = table->env->fs;
     uint8_t bytes[TM_FOOTER_BYTES];
-    tamis_error detail;
     tamis_status status;
 
     if (file_bytes < TM_FOOTER_BYTES)
         return TM_FAIL(err, TAMIS_CORRUPT,
-                       "%s: expected at least the %d bytes of a footer, found %" PRIu64, table->name,
-                       TM_FOOTER_BYTES, file_bytes);
-    status = fs->read_at(fs->ctx, table->file, file_bytes - TM_FOOTER_BYTES, bytes, sizeof bytes,
-                         err != NULL ? err : &detail);
+                       "%s: expected at least the %d bytes of a footer, found %" PRIu64,
+                       table->name, TM_FOOTER_BYTES, file_bytes);
+    status =
+        fs->read_at(fs->ctx, table->file, file_bytes - TM_FOOTER_BYTES, bytes, sizeof bytes, err);
     if (status != TAMIS_OK)
         return status;
     return tm_footer_decode(table->name, file_bytes, bytes, &table->footer, err);
@@ -45,8 +44,8 @@ check_identity(const struct tm_table *table, const struct tm_table_identity *ide
         return TAMIS_OK;
     return TM_FAIL(err, TAMIS_CORRUPT,
                    "%s: another table in its place: expected %" PRIu64 " bytes, ids %016" PRIx64
-                   " %016" PRIx64 ", checksum %016" PRIx64 "; found %" PRIu64
-                   ", %016" PRIx64 " %016" PRIx64 ", %016" PRIx64,
+                   " %016" PRIx64 ", checksum %016" PRIx64 "; found %" PRIu64 ", %016" PRIx64
+                   " %016" PRIx64 ", %016" PRIx64,
                    table->name, identity->file_bytes, identity->unique_id, identity->data_id,
                    identity->checksum, footer->file_bytes, footer->unique_id, footer->data_id,
                    footer->table_checksum);
@@ -140,7 +139,6 @@ tm_table_load_filter(const struct tm_table *table, tamis_filter *filter_out,
     uint8_t *memory = NULL;
     const uint8_t *trailer;
     uint8_t *body;
-    tamis_error detail;
     tamis_status status;
 
     *filter_out = tamis_filter_always_true();
@@ -158,7 +156,7 @@ tm_table_load_filter(const struct tm_table *table, tamis_filter *filter_out,
     body = memory + (-(uintptr_t)memory & (TAMIS_FILTER_ALIGN_BYTES - 1));
     trailer = body + body_bytes;
     status = fs->read_at(fs->ctx, table->file, footer->filter_offset, body,
-                         (size_t)footer->filter_bytes, err != NULL ? err : &detail);
+                         (size_t)footer->filter_bytes, err);
     if (status != TAMIS_OK)
         goto out;
     *damage_out = tamis_filter_open(body, body_bytes, trailer,
@@ -194,7 +192,6 @@ tm_table_open(const struct tm_env *env, tamis_dir *dir, const char *name,
               struct tm_table **table_out, tamis_error *err)
 {
     struct tm_table *table;
-    tamis_error detail;
     uint64_t file_bytes;
     tamis_status status;
 
@@ -211,8 +208,8 @@ tm_table_open(const struct tm_env *env, tamis_dir *dir, const char *name,
     }
     memcpy(table->name, name, table->name_bytes);
 
-    status = env->fs->open(env->fs->ctx, dir, name, TAMIS_FILE_TABLE, &table->file, &file_bytes,
-                           err != NULL ? err : &detail);
+    status =
+        env->fs->open(env->fs->ctx, dir, name, TAMIS_FILE_TABLE, &table->file, &file_bytes, err);
     if (status == TAMIS_NOT_FOUND)
         status = TM_FAIL(err, TAMIS_CORRUPT, "%s: expected a table, found no such file", name);
     if (status != TAMIS_OK)
@@ -238,9 +235,8 @@ tm_table_open(const struct tm_env *env, tamis_dir *dir, const char *name,
     status = read_index(table, err);
     if (status != TAMIS_OK)
         goto out;
-    status = tm_table_load_filter(table, &table->filter, &table->filter_info,
-                                  &table->filter_damage, &table->filter_memory,
-                                  &table->filter_memory_bytes, err);
+    status = tm_table_load_filter(table, &table->filter, &table->filter_info, &table->filter_damage,
+                                  &table->filter_memory, &table->filter_memory_bytes, err);
     if (status != TAMIS_OK)
         goto out;
     *table_out = table;
@@ -255,13 +251,12 @@ void
 tm_table_close(struct tm_table *table)
 {
     const struct tm_env *env;
-    tamis_error ignored;
 
     if (table == NULL)
         return;
     env = table->env;
     if (table->file != NULL) // nothing was written: there is nothing that closing could lose
-        (void)env->fs->close(env->fs->ctx, table->file, &ignored);
+        (void)env->fs->close(env->fs->ctx, table->file, NULL);
     tm_block_unref(table->properties_block);
     tm_index_release(env, &table->index);
     tm_release(env, table->filter_memory, table->filter_memory_bytes);

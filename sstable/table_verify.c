@@ -2,7 +2,9 @@
  *
  * sstable/table_verify.c -- read a whole table from the file, past the cache, and compare everything with everything.
  *
+ *     footer, properties again   as they were opened
  *     index section again        its checksum; as many data blocks as the properties say
+ *     padding                    zeros
  *     data blocks, in order      checksum, layout, order of entries, tags, separators; the list of checksums
  *     what was counted           entries, keys, tombstones, bytes, sequences, smallest and largest key
  *     filter again               sound, of exactly these keys, and "maybe" to every one of them
@@ -13,7 +15,6 @@
 
 #include "filter/bytes.h"
 #include "filter/hash.h"
-#include "sstable/block_build.h"
 #include "sstable/table.h"
 
 struct verification {
@@ -111,9 +112,15 @@ check_entry(struct verification *verification, const struct tm_block_view *view,
         return wrong_entry(verification, index, "the tag is not that of its key", err);
     if (tm_index_compare(&table->index, number, key) < 0)
         return wrong_entry(verification, index, "the key is beyond the block's separator", err);
-    if (number > 0 && tm_index_compare(&table->index, number - 1, key) > 0)
-        return wrong_entry(verification, index, "the key is before the last block's separator",
-                           err);
+    // A key that begins in this block must lie above the separator before it: a search takes the first block whose
+    // separator is not below the key. Only later versions of a key may be equal to it.
+    if (number > 0) {
+        int order = tm_index_compare(&table->index, number - 1, key);
+
+        if (order > 0 || (order == 0 && new_key))
+            return wrong_entry(verification, index, "the key is not above the separator before it",
+                               err);
+    }
     if (new_key && !tamis_filter_may_contain(&verification->filter, hash))
         return wrong_entry(verification, index, "the filter denies the key", err);
     if (verification->counted.entry_count == 0 && !tm_slice_equal(key, table->properties.smallest))
@@ -172,6 +179,71 @@ check_index(struct verification *verification, tamis_error *err)
     return status;
 }
 
+/* The bytes that were read once, at open: are they still there? */
+static tamis_status
+check_footer(const struct verification *verification, tamis_error *err)
+{
+    const struct tm_table *table = verification->table;
+    const tamis_fs *fs = table->env->fs;
+    uint64_t offset = table->footer.file_bytes - TM_FOOTER_BYTES;
+    struct tm_footer footer;
+    uint8_t bytes[TM_FOOTER_BYTES];
+    tamis_status status;
+
+    status = fs->read_at(fs->ctx, table->file, offset, bytes, sizeof bytes, err);
+    if (status != TAMIS_OK)
+        return status;
+    status = tm_footer_decode(table->name, table->footer.file_bytes, bytes, &footer, err);
+    if (status == TAMIS_OK && memcmp(&footer, &table->footer, sizeof footer) != 0)
+        status = TM_FAIL(err, TAMIS_CORRUPT,
+                         "%s: footer at %" PRIu64 ": expected that of table %016" PRIx64
+                         ", as opened; found another, of %016" PRIx64,
+                         table->name, offset, table->footer.unique_id, footer.unique_id);
+    return status;
+}
+
+static tamis_status
+check_properties(const struct verification *verification, tamis_error *err)
+{
+    const struct tm_table *table = verification->table;
+    struct tm_place place = {table->name, table->footer.unique_id, table->footer.properties_offset,
+                             TM_BLOCK_PROPERTIES};
+    struct tm_block *block;
+    uint64_t checksum;
+    tamis_status status;
+
+    status = tm_block_load(table->env, table->file, &place, table->footer.properties_bytes, &block,
+                           &checksum, err);
+    if (status != TAMIS_OK)
+        return status;
+    tm_block_unref(block);
+    return wrong_count(verification, "checksum of the properties section",
+                       table->footer.properties_checksum, checksum, err);
+}
+
+/* Between index and filter: no answer depends on these bytes, but somebody changed them. */
+static tamis_status
+check_padding(const struct verification *verification, tamis_error *err)
+{
+    const struct tm_table *table = verification->table;
+    const tamis_fs *fs = table->env->fs;
+    uint64_t offset = table->footer.index_offset + table->footer.index_bytes;
+    uint8_t bytes[TAMIS_FILTER_ALIGN_BYTES];
+    size_t length;
+    tamis_status status;
+
+    if (table->footer.filter_bytes == 0)
+        return TAMIS_OK;
+    length = (size_t)(table->footer.filter_offset - offset); // below the alignment (M1)
+    status = fs->read_at(fs->ctx, table->file, offset, bytes, length, err);
+    for (size_t i = 0; status == TAMIS_OK && i < length; i++) {
+        if (bytes[i] != 0)
+            status = TM_FAIL(err, TAMIS_CORRUPT, "%s: padding at %" PRIu64 ": expected 0, found %u",
+                             table->name, offset + i, bytes[i]);
+    }
+    return status;
+}
+
 static tamis_status
 check_counts(const struct verification *verification, tamis_error *err)
 {
@@ -222,8 +294,14 @@ tm_table_verify(struct tm_table *table, bool (*progress)(void *arg, uint64_t byt
     bool go_on = true;
     tamis_status status;
 
-    status = tm_table_load_filter(table, &verification.filter, &info, &damage, &filter_memory,
-                                  &filter_memory_bytes, err);
+    status = check_footer(&verification, err);
+    if (status == TAMIS_OK)
+        status = check_properties(&verification, err);
+    if (status == TAMIS_OK)
+        status = check_padding(&verification, err);
+    if (status == TAMIS_OK)
+        status = tm_table_load_filter(table, &verification.filter, &info, &damage, &filter_memory,
+                                      &filter_memory_bytes, err);
     if (status == TAMIS_OK && damage != TAMIS_FILTER_SOUND)
         status = TM_FAIL(err, TAMIS_CORRUPT, "%s: filter at %" PRIu64 ": %s", table->name,
                          table->footer.filter_offset, tamis_filter_damage_name(damage));

@@ -469,10 +469,14 @@ out:
     return status;
 }
 
-/* Fold `edit` into `state`. Takes the tables of `edit`. NULL, or what is wrong. */
+/* Fold `edit` into `state`. Takes the tables of `edit`, and its removals on success. NULL, or what is wrong. */
 static const char *
 fold_edit(const struct tm_env *env, struct tm_edit *state, struct tm_edit *edit, bool *no_memory)
 {
+    struct tm_edit older = *state;
+
+    state->is_settled = !edit->is_snapshot; // N4
+    state->settled_log_number = state->log_number;
     if (edit->next_file_number != 0)
         state->next_file_number = edit->next_file_number;
     if (edit->last_sequence != 0)
@@ -507,6 +511,12 @@ fold_edit(const struct tm_env *env, struct tm_edit *state, struct tm_edit *edit,
         state->added[state->added_count++] = edit->added[i];
         memset(&edit->added[i].facts, 0, sizeof edit->added[i].facts);
     }
+    state->removed = edit->removed;
+    state->removed_count = edit->removed_count;
+    state->removed_capacity = edit->removed_capacity;
+    edit->removed = older.removed;
+    edit->removed_count = older.removed_count;
+    edit->removed_capacity = older.removed_capacity;
     return NULL;
 }
 

@@ -20,6 +20,9 @@
  *       removed, no number is used again, and the file is not appended to any more.
  *   N2  A log named by tag 4 exists durably before the edit that names it.
  *   N3  CURRENT names a manifest whose snapshot is synced.
+ *   N4  A killed process may leave the last record, or the switch of CURRENT, readable but not durable. What the last record
+ *       makes obsolete may be needed again after a power cut, until a further record or manifest is durable; as long as
+ *       there is one record only (not settled), so may all that the manifest before it needs.
  */
 #ifndef TM_ENGINE_MANIFEST_H
 #define TM_ENGINE_MANIFEST_H
@@ -56,6 +59,9 @@ struct tm_edit {
     struct tm_edit_removal *removed;
     size_t removed_count;
     size_t removed_capacity;
+    // Of a loaded state only (N4); `removed` then holds the removals of the last record.
+    bool is_settled;
+    uint64_t settled_log_number; // log_number as it was before the last record
 };
 
 /** Append the record of `edit` to `buf`. TAMIS_OK or TAMIS_NO_MEMORY. */

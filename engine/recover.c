@@ -13,7 +13,8 @@
  *
  * Leftovers. By the time they are removed every table of the manifest and every log it needs has been seen whole, so a table
  * that the manifest does not list is the output of a job that never counted (its inputs or its log are here), and a log
- * below the manifest's log number is in tables.
+ * below the manifest's log number is in tables. What only the manifest's last record makes obsolete goes when the new manifest
+ * is durable: a killed process may not have synced that record, and a power cut would take it back (N4).
  *
  * Invariants
  *   Y1  Nothing is changed or removed before all that the manifest names was found sound.
@@ -523,6 +524,35 @@ version_has(const struct tm_version *version, uint64_t number)
     return false;
 }
 
+static bool
+was_removed_last(const struct tm_edit *state, uint64_t number)
+{
+    for (size_t i = 0; i < state->removed_count; i++)
+        if (state->removed[i].number == number)
+            return true;
+    return false;
+}
+
+/* Remove what counts neither now nor if the last record of the loaded manifest is lost (N4). */
+static tamis_status
+remove_settled_leftovers(tamis_db *db, const struct tm_listing *listing,
+                         const struct tm_edit *state, uint64_t manifest_number, tamis_error *err)
+{
+    tamis_status status = TAMIS_OK;
+
+    for (size_t i = 0; status == TAMIS_OK && state->is_settled && i < listing->count; i++) {
+        const struct tm_listed *file = &listing->files[i];
+        char name[TM_NAME_BYTES_MAX];
+
+        if ((file->kind == TM_NAME_LOG && file->number < state->settled_log_number) ||
+            (file->kind == TM_NAME_MANIFEST && file->number != manifest_number) ||
+            (file->kind == TM_NAME_TABLE && !version_has(db->version, file->number) &&
+             !was_removed_last(state, file->number)))
+            status = remove_named(db, tm_name_make(file->kind, file->number, name), err);
+    }
+    return status;
+}
+
 /* Remove what no longer counts: logs below `log_number`, other manifests, tables that are not listed. */
 static tamis_status
 remove_leftovers(tamis_db *db, const struct tm_listing *listing, uint64_t log_number,
@@ -620,7 +650,7 @@ tm_recover(tamis_db *db, tamis_error *err)
     status = replay_logs(&replay, err);
     if (status != TAMIS_OK)
         goto out;
-    status = remove_leftovers(db, &listing, state.log_number, manifest_number, err); // Y1
+    status = remove_settled_leftovers(db, &listing, &state, manifest_number, err); // Y1
     if (status == TAMIS_OK)
         status = spill(&replay, err);
     if (status == TAMIS_OK)

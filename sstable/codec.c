@@ -132,8 +132,8 @@ tm_block_load(const struct tm_env *env, tamis_file *file, const struct tm_place 
 {
     struct tm_block *stored = NULL;   // owned until handed over
     struct tm_block *unpacked = NULL; // owned until handed over
-    enum tm_codec codec;
-    uint32_t unpacked_bytes;
+    enum tm_codec codec = TM_CODEC_RAW;
+    uint32_t unpacked_bytes = 0;
     tamis_status status;
 
     if (stored_bytes < TM_TRAILER_BYTES || stored_bytes > TM_BLOCK_BYTES_MAX + TM_TRAILER_BYTES)

@@ -102,7 +102,7 @@ tamis_iter_first(tamis_iter *iter)
 void
 tamis_iter_next(tamis_iter *iter)
 {
-    if (!iter->valid)
+    if (!iter->valid || !may_move(iter))
         return;
     iter->key.length = 0;
     iter->status = tm_buf_append(&iter->db->env, &iter->key, iter->merge->entry.key.data,
@@ -243,8 +243,8 @@ tamis_iter_close(tamis_iter *iter)
 {
     tamis_db *db;
 
-    if (iter == NULL)
-        return;
+    if (iter == NULL || tm_check_process(iter->db, NULL) != TAMIS_OK)
+        return; // a child's copy ends with the child
     db = iter->db;
     tm_iter_close(iter->merge);
     tm_view_unref(db, iter->view);

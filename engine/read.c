@@ -272,8 +272,8 @@ tamis_pinned_release(tamis_pinned *pinned)
 {
     tamis_db *db = pinned->owner[0];
 
-    if (db == NULL)
-        return;
+    if (db == NULL || tm_check_process(db, NULL) != TAMIS_OK)
+        return; // a child's copy ends with the child
     tm_block_unref(pinned->owner[1]);
     tm_memtable_unref(pinned->owner[2]);
     memset(pinned, 0, sizeof *pinned);
@@ -347,8 +347,8 @@ tamis_snapshot_take(tamis_db *db, tamis_snapshot **snapshot_out, tamis_error *er
 void
 tamis_snapshot_release(tamis_db *db, tamis_snapshot *snapshot)
 {
-    if (snapshot == NULL)
-        return;
+    if (snapshot == NULL || tm_check_process(db, NULL) != TAMIS_OK)
+        return; // a child's copy ends with the child
     tm_lock(db);
     snapshot->previous->next = snapshot->next;
     snapshot->next->previous = snapshot->previous;

@@ -484,6 +484,14 @@ replay_logs(struct replay *replay, tamis_error *err)
         return TM_FAIL(err, TAMIS_CORRUPT, "%s is missing: the manifest needs it",
                        tm_name_make(TM_NAME_LOG, needed, name));
     }
+    // The newest log after a clean close: nothing that is there follows it.
+    if (replay->state->log_end_number != 0 &&
+        (replay->count == 0 ||
+         listing->files[listing->count - 1].number < replay->state->log_end_number)) {
+        char name[TM_NAME_BYTES_MAX];
+        return TM_FAIL(err, TAMIS_CORRUPT, "%s is missing: the store was closed with it",
+                       tm_name_make(TM_NAME_LOG, replay->state->log_end_number, name));
+    }
     for (size_t i = 0; status == TAMIS_OK && i < replay->count && !replay->cut; i++)
         status = replay_log(replay, i, err);
     return status;

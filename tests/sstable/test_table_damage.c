@@ -1,0 +1,886 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tests/sstable/test_table_damage.c -- a table that is not what was written: every answer is right or CORRUPT.
+ *
+ * Files are changed on the simulated medium: bytes flipped, cut, zeroed, swapped, put back from before, and forged
+ * with checksums that are right.
+ */
+#include <errno.h>
+
+#include "sstable/codec.h"
+#include "sstable/format.h"
+#include "tests/sstable/table_test.h"
+
+#define DIR "tables"
+
+static struct shelf shelf;
+static struct entries entries;
+
+static void
+setup(void)
+{
+    shelf_open(&shelf);
+}
+
+static void
+teardown(void)
+{
+    entries_free(&entries);
+    shelf_close(&shelf);
+}
+
+/* ---- The file -------------------------------------------------------------------------------------- */
+
+struct image {
+    uint8_t *bytes; // malloc'ed
+    size_t size;
+};
+
+static struct image
+take(const char *name)
+{
+    struct image image;
+
+    image.bytes = sim_file_get(shelf.world->sim, DIR, name, &image.size);
+    expect(image.bytes != NULL);
+    return image;
+}
+
+static void
+put(const char *name, const uint8_t *bytes, size_t size)
+{
+    sim_file_put(shelf.world->sim, DIR, name, bytes, size);
+}
+
+static uint64_t
+field(const struct image *image, int at)
+{
+    return tm_get_u64(image->bytes + image->size - TM_FOOTER_BYTES + at);
+}
+
+static void
+set_field(struct image *image, int at, uint64_t value)
+{
+    tm_put_u64(image->bytes + image->size - TM_FOOTER_BYTES + at, value);
+}
+
+/* About 20 KB: keys with gaps, some deleted, some in several versions. */
+static void
+fill_packable(size_t count, bool noise)
+{
+    struct rng rng = rng_from(3);
+
+    entries_fill(&entries, &rng, count, 2, noise);
+    for (size_t i = 0; i < count; i += 8) {
+        struct tm_entry *entry = &entries.list[i];
+
+        entries_add(&entries, entry->key, 1000 + i, i % 16 == 0 ? TM_KIND_DELETE : TM_KIND_PUT,
+                    tm_slice("newer", i % 16 == 0 ? 0 : 5));
+    }
+    entries_sort(&entries);
+}
+
+static void
+fill(void)
+{
+    fill_packable(340, true);
+}
+
+/* Where a byte stands. */
+enum place {
+    IN_DATA,
+    IN_INDEX,
+    IN_PADDING,
+    IN_FILTER,
+    IN_PROPERTIES,
+    IN_FOOTER,
+};
+
+static enum place
+place_of(const struct image *image, size_t at)
+{
+    if (at < field(image, TM_FOOTER_INDEX_AT))
+        return IN_DATA;
+    if (at < field(image, TM_FOOTER_INDEX_AT) + field(image, TM_FOOTER_INDEX_BYTES_AT))
+        return IN_INDEX;
+    if (at < field(image, TM_FOOTER_FILTER_AT))
+        return IN_PADDING;
+    if (at < field(image, TM_FOOTER_PROPERTIES_AT))
+        return IN_FILTER;
+    return at < image->size - TM_FOOTER_BYTES ? IN_PROPERTIES : IN_FOOTER;
+}
+
+/* A walk, `count` searches beginning with entry `from`, and a verification; each right or CORRUPT. */
+static void
+question(struct tm_table *table, size_t from, size_t count, enum place place)
+{
+    tamis_error err;
+    tamis_status status = table_walk(table, &entries, &err);
+
+    expect(status == (place == IN_DATA ? TAMIS_CORRUPT : TAMIS_OK));
+    for (size_t i = from; i < from + count; i++) {
+        tamis_slice key = entries.list[i % entries.count].key;
+        uint8_t gap[32];
+
+        status = table_compare(table, &entries, key, i % 2 == 0 ? TM_SEQUENCE_MAX : 500, &err);
+        expect(status == TAMIS_OK || (status == TAMIS_CORRUPT && place == IN_DATA));
+        memcpy(gap, key.data, key.length);
+        gap[key.length] = 0;
+        status = table_compare(table, &entries, tm_slice(gap, key.length + 1), 500, &err);
+        expect(status == TAMIS_OK || (status == TAMIS_CORRUPT && place == IN_DATA));
+    }
+    expect(tm_table_verify(table, NULL, NULL, &err) == TAMIS_CORRUPT);
+}
+
+/* The file under "t.sst" has a change at `place`: does everybody notice who has to? */
+static void
+judge(const struct tm_table_identity *identity, enum place place, size_t from, size_t count)
+{
+    struct tm_table *table = NULL;
+    tamis_error err;
+    tamis_status status =
+        tm_table_open(&shelf.env, shelf.dir, "t.sst", identity, NULL, &table, &err);
+
+    if (place == IN_INDEX || place == IN_PROPERTIES || place == IN_FOOTER) {
+        expect(status == TAMIS_CORRUPT);
+        expect(strstr(err.message, "t.sst") != NULL);
+        return;
+    }
+    expect(status == TAMIS_OK);
+    expect((tm_table_filter_damage(table) != TAMIS_FILTER_SOUND) == (place == IN_FILTER));
+    question(table, from, count, place);
+    tm_table_close(table);
+}
+
+START_TEST(a_flipped_byte_anywhere_is_noticed_and_never_a_wrong_answer)
+{
+    struct tm_table_options options = shelf_options(512);
+    struct tm_table_identity identity;
+    struct image image;
+    size_t step = SLOW_BUILD ? 13 : 1;
+    uint64_t seen[IN_FOOTER + 1] = {0};
+
+    options.compress = _i == 1;
+    fill_packable(options.compress ? 900 : 340, !options.compress);
+    identity = shelf_write(&shelf, "t.sst", &options, &entries);
+    image = take("t.sst");
+    ck_assert_uint_gt(image.size, 16000);
+    ck_assert_uint_lt(image.size, 24000);
+    for (size_t at = 0; at < image.size; at += step) {
+        enum place place = place_of(&image, at);
+        uint8_t byte = image.bytes[at];
+
+        image.bytes[at] = byte ^ (uint8_t)(at % 3 == 0 ? 0xff : 1 << at % 8);
+        put("t.sst", image.bytes, image.size);
+        // The place was told from the sound footer.
+        judge(&identity, place, at, 4);
+        image.bytes[at] = byte;
+        seen[place]++;
+    }
+    for (enum place place = IN_DATA; place <= IN_FOOTER; place++)
+        ck_assert_uint_gt(seen[place], 0);
+    free(image.bytes);
+}
+END_TEST
+
+START_TEST(a_table_cut_at_any_length_or_with_more_behind_it_is_corrupt)
+{
+    struct tm_table_options options = shelf_options(512);
+    struct tm_table_identity identity;
+    struct image image;
+    struct tm_table *table;
+    tamis_error err;
+
+    fill();
+    identity = shelf_write(&shelf, "t.sst", &options, &entries);
+    image = take("t.sst");
+    image.bytes = realloc(image.bytes, image.size + 300);
+    memset(image.bytes + image.size, 0, 300);
+    for (size_t length = 0; length <= image.size + 300; length++) {
+        if (length == image.size)
+            continue;
+        put("t.sst", image.bytes, length);
+        check_status(tm_table_open(&shelf.env, shelf.dir, "t.sst", &identity, NULL, &table, &err),
+                     TAMIS_CORRUPT, err);
+        check_status(tm_table_open(&shelf.env, shelf.dir, "t.sst", NULL, NULL, &table, &err),
+                     TAMIS_CORRUPT, err);
+    }
+    // The footer once more behind itself: a sound footer in the wrong place.
+    memcpy(image.bytes + image.size, image.bytes + image.size - TM_FOOTER_BYTES, TM_FOOTER_BYTES);
+    put("t.sst", image.bytes, image.size + TM_FOOTER_BYTES);
+    check_status(tm_table_open(&shelf.env, shelf.dir, "t.sst", NULL, NULL, &table, &err),
+                 TAMIS_CORRUPT, err);
+    free(image.bytes);
+}
+END_TEST
+
+START_TEST(a_missing_table_is_corrupt_and_named)
+{
+    struct tm_table *table;
+    tamis_error err;
+
+    check_status(tm_table_open(&shelf.env, shelf.dir, "000012.sst", NULL, NULL, &table, &err),
+                 TAMIS_CORRUPT, err);
+    ck_assert_ptr_nonnull(strstr(err.message, "000012.sst"));
+}
+END_TEST
+
+START_TEST(zeroed_sections_and_sectors_are_noticed)
+{
+    struct tm_table_options options = shelf_options(512);
+    struct tm_table_identity identity;
+    struct image image;
+    size_t bounds[IN_FOOTER + 2];
+
+    fill();
+    identity = shelf_write(&shelf, "t.sst", &options, &entries);
+    image = take("t.sst");
+    bounds[IN_DATA] = 0;
+    bounds[IN_INDEX] = field(&image, TM_FOOTER_INDEX_AT);
+    bounds[IN_PADDING] = bounds[IN_INDEX] + field(&image, TM_FOOTER_INDEX_BYTES_AT);
+    bounds[IN_FILTER] = field(&image, TM_FOOTER_FILTER_AT);
+    bounds[IN_PROPERTIES] = field(&image, TM_FOOTER_PROPERTIES_AT);
+    bounds[IN_FOOTER] = image.size - TM_FOOTER_BYTES;
+    bounds[IN_FOOTER + 1] = image.size;
+    for (enum place place = IN_DATA; place <= IN_FOOTER; place++) {
+        uint8_t *zeroed;
+
+        if (place == IN_PADDING)
+            continue; // is zeros
+        zeroed = malloc(image.size);
+        memcpy(zeroed, image.bytes, image.size);
+        memset(zeroed + bounds[place], 0, bounds[place + 1] - bounds[place]);
+        put("t.sst", zeroed, image.size);
+        judge(&identity, place, 0, entries.count);
+        free(zeroed);
+    }
+    for (size_t at = 0; at + 512 <= bounds[IN_INDEX]; at += 512) {
+        uint8_t *zeroed = malloc(image.size);
+
+        memcpy(zeroed, image.bytes, image.size);
+        memset(zeroed + at, 0, 512);
+        put("t.sst", zeroed, image.size);
+        judge(&identity, IN_DATA, 0, entries.count);
+        free(zeroed);
+    }
+    free(image.bytes);
+}
+END_TEST
+
+/* ---- Sound bytes in the wrong place ---------------------------------------------------------------- */
+
+/* Keys and values of equal length, one version each, values with `mark`: blocks and tables of equal sizes. */
+static void
+fill_even(struct entries *list, char mark)
+{
+    for (size_t i = 0; i < 200; i++) {
+        char key[16];
+        char value[40];
+
+        snprintf(key, sizeof key, "key%05zu", i);
+        memset(value, mark, sizeof value);
+        snprintf(value, sizeof value, "value %zu", i);
+        entries_add(list, tm_slice(key, 8), 1000 + i, TM_KIND_PUT, tm_slice(value, sizeof value));
+    }
+}
+
+/* Stored length of the block at `offset`: where the next bytes are a checksum that fits. */
+static size_t
+stored_bytes_at(const struct image *image, size_t offset)
+{
+    uint64_t seed = tm_place_seed(field(image, TM_FOOTER_DATA_ID_AT), offset);
+
+    for (size_t length = TM_TRAILER_BYTES; offset + length <= image->size; length++) {
+        if (tm_get_u64(image->bytes + offset + length - 8) ==
+            tm_hash64(image->bytes + offset, length - 8, seed))
+            return length;
+    }
+    ck_abort_msg("no block at %zu", offset);
+}
+
+START_TEST(a_block_copied_over_another_is_corrupt)
+{
+    struct tm_table_options options = shelf_options(512);
+    struct tm_table_identity identity;
+    struct image image;
+    size_t offsets[100];
+    size_t count = 0;
+    size_t length;
+    size_t pairs = 0;
+
+    fill_even(&entries, 'a');
+    identity = shelf_write(&shelf, "t.sst", &options, &entries);
+    image = take("t.sst");
+    length = stored_bytes_at(&image, 0);
+    for (size_t at = 0; at < field(&image, TM_FOOTER_INDEX_AT);) {
+        size_t own = stored_bytes_at(&image, at);
+
+        if (own == length)
+            offsets[count++] = at;
+        at += own;
+    }
+    ck_assert_uint_gt(count, 10);
+    for (size_t to = 0; to < count; to++) {
+        for (size_t from = 0; from < count; from += SLOW_BUILD ? 5 : 1) {
+            uint8_t kept[2048];
+
+            if (from == to)
+                continue;
+            memcpy(kept, image.bytes + offsets[to], length);
+            memcpy(image.bytes + offsets[to], image.bytes + offsets[from], length);
+            put("t.sst", image.bytes, image.size);
+            judge(&identity, IN_DATA, 0, entries.count);
+            memcpy(image.bytes + offsets[to], kept, length);
+            pairs++;
+        }
+    }
+    ck_assert_uint_gt(pairs, 10);
+    free(image.bytes);
+}
+END_TEST
+
+START_TEST(two_tables_of_equal_size_that_change_places_are_told_apart)
+{
+    struct tm_table_options options = shelf_options(512);
+    struct entries others = {0};
+    struct tm_table_identity first;
+    struct tm_table_identity second;
+    struct image a;
+    struct image b;
+    struct tm_table *table;
+    tamis_error err;
+    char id[24];
+
+    fill_even(&entries, 'a');
+    fill_even(&others, 'b');
+    first = shelf_write(&shelf, "1.sst", &options, &entries);
+    second = shelf_write(&shelf, "2.sst", &options, &others);
+    a = take("1.sst");
+    b = take("2.sst");
+    ck_assert_uint_eq(a.size, b.size);
+    put("1.sst", b.bytes, b.size);
+    put("2.sst", a.bytes, a.size);
+    check_status(tm_table_open(&shelf.env, shelf.dir, "1.sst", &first, NULL, &table, &err),
+                 TAMIS_CORRUPT, err);
+    snprintf(id, sizeof id, "%016" PRIx64, first.unique_id); // the message names both
+    ck_assert_ptr_nonnull(strstr(err.message, id));
+    snprintf(id, sizeof id, "%016" PRIx64, second.unique_id);
+    ck_assert_ptr_nonnull(strstr(err.message, id));
+    check_status(tm_table_open(&shelf.env, shelf.dir, "2.sst", &second, NULL, &table, &err),
+                 TAMIS_CORRUPT, err);
+    // Nobody who does not know what to expect could tell.
+    table = shelf_table(&shelf, "1.sst", NULL);
+    check_table(table, &others);
+    tm_table_close(table);
+    entries_free(&others);
+    free(a.bytes);
+    free(b.bytes);
+}
+END_TEST
+
+START_TEST(an_older_file_of_the_same_name_and_entries_is_another_table)
+{
+    struct tm_table_options options = shelf_options(512);
+    struct tm_table_identity identity;
+    struct image old;
+    struct tm_table *table;
+    tamis_error err;
+
+    fill_even(&entries, 'a');
+    (void)shelf_write(&shelf, "1.sst", &options, &entries);
+    old = take("1.sst");
+    (void)sim_file_remove(shelf.world->sim, DIR, "1.sst");
+    identity = shelf_write(&shelf, "1.sst", &options, &entries);
+    table = shelf_table(&shelf, "1.sst", &identity);
+    tm_table_close(table);
+    put("1.sst", old.bytes, old.size);
+    check_status(tm_table_open(&shelf.env, shelf.dir, "1.sst", &identity, NULL, &table, &err),
+                 TAMIS_CORRUPT, err);
+    free(old.bytes);
+}
+END_TEST
+
+START_TEST(a_block_of_a_table_replaced_under_an_open_one_is_corrupt)
+{
+    struct tm_table_options options = shelf_options(512);
+    struct entries others = {0};
+    struct tm_table_identity identity;
+    struct tm_table *table;
+    struct image image;
+    tamis_error err;
+
+    fill_even(&entries, 'a');
+    fill_even(&others, 'b');
+    (void)shelf_write(&shelf, "2.sst", &options, &others);
+    identity = shelf_write(&shelf, "1.sst", &options, &entries);
+    table = shelf_table(&shelf, "1.sst", &identity);
+    image = take("2.sst");
+    put("1.sst", image.bytes, image.size);
+    for (size_t i = 0; i < entries.count; i++)
+        check_status(table_compare(table, &entries, entries.list[i].key, TM_SEQUENCE_MAX, &err),
+                     TAMIS_CORRUPT, err);
+    check_status(tm_table_verify(table, NULL, NULL, &err), TAMIS_CORRUPT, err);
+    tm_table_close(table);
+    entries_free(&others);
+    free(image.bytes);
+}
+END_TEST
+
+/* ---- Filters --------------------------------------------------------------------------------------- */
+
+static void
+check_filter_refused(tamis_filter_damage damage)
+{
+    struct tm_table *table = shelf_table(&shelf, "1.sst", NULL);
+    tamis_error err;
+
+    ck_assert_int_eq(tm_table_filter_damage(table), damage);
+    ck_assert_int_eq(tm_table_filter_info(table)->geometry.kind, TAMIS_FILTER_ALWAYS_TRUE);
+    for (size_t i = 0; i < entries.count; i++)
+        check_ok(table_compare(table, &entries, entries.list[i].key, TM_SEQUENCE_MAX, &err), err);
+    check_ok(table_walk(table, &entries, &err), err);
+    check_status(tm_table_verify(table, NULL, NULL, &err), TAMIS_CORRUPT, err);
+    ck_assert_ptr_nonnull(strstr(err.message, "filter"));
+    tm_table_close(table);
+}
+
+/* Make the checksums right that follow from the filter's trailer and from the footer. */
+static void
+fix_footer(struct image *image)
+{
+    uint8_t *footer = image->bytes + image->size - TM_FOOTER_BYTES;
+
+    set_field(image, TM_FOOTER_TABLE_CHECKSUM_AT,
+              tm_hash64(footer + TM_FOOTER_DATA_CHECKSUM_AT, 32, 0));
+    set_field(image, TM_FOOTER_CHECKSUM_AT,
+              tm_hash64(footer, TM_FOOTER_CHECKSUM_AT,
+                        tm_place_seed(field(image, TM_FOOTER_UNIQUE_ID_AT),
+                                      image->size - TM_FOOTER_BYTES)));
+}
+
+START_TEST(the_filter_of_another_table_of_equal_size_is_refused)
+{
+    struct tm_table_options options = shelf_options(512);
+    struct entries others = {0};
+    struct image a;
+    struct image b;
+    uint64_t at;
+    uint64_t bytes;
+
+    fill_even(&entries, 'a');
+    for (size_t i = 0; i < 200; i++) {
+        char key[16];
+
+        snprintf(key, sizeof key, "yek%05zu", i);
+        entries_add(&others, tm_slice(key, 8), 1 + i, TM_KIND_PUT, entries.list[i].value);
+    }
+    (void)shelf_write(&shelf, "1.sst", &options, &entries);
+    (void)shelf_write(&shelf, "2.sst", &options, &others);
+    a = take("1.sst");
+    b = take("2.sst");
+    at = field(&a, TM_FOOTER_FILTER_AT);
+    bytes = field(&a, TM_FOOTER_FILTER_BYTES_AT);
+    ck_assert_uint_eq(bytes, field(&b, TM_FOOTER_FILTER_BYTES_AT));
+    memcpy(a.bytes + at, b.bytes + field(&b, TM_FOOTER_FILTER_AT), bytes);
+    put("1.sst", a.bytes, a.size);
+    check_filter_refused(TAMIS_FILTER_BAD_TRAILER_CHECKSUM);
+    // Even if somebody makes the footer mean it.
+    set_field(&a, TM_FOOTER_FILTER_CHECKSUM_AT, tm_hash64(a.bytes + at + bytes - 16, 16, 0));
+    fix_footer(&a);
+    put("1.sst", a.bytes, a.size);
+    check_filter_refused(TAMIS_FILTER_BAD_TRAILER_CHECKSUM);
+    entries_free(&others);
+    free(a.bytes);
+    free(b.bytes);
+}
+END_TEST
+
+START_TEST(a_sound_filter_for_another_number_of_keys_or_another_seed_is_refused)
+{
+    struct tm_table_options options = shelf_options(512);
+    tamis_filter_geometry geometry;
+    struct image a;
+    uint64_t hashes[200];
+    uint64_t at;
+    uint64_t bytes;
+    uint8_t *body;
+
+    fill_even(&entries, 'a');
+    (void)shelf_write(&shelf, "1.sst", &options, &entries);
+    a = take("1.sst");
+    at = field(&a, TM_FOOTER_FILTER_AT);
+    bytes = field(&a, TM_FOOTER_FILTER_BYTES_AT);
+    for (unsigned round = 0; round < 2; round++) {
+        uint64_t count = round == 0 ? 199 : 200;
+        uint64_t seed = round == 0 ? HASH_SEED : HASH_SEED + 1;
+
+        for (size_t i = 0; i < 200; i++)
+            hashes[i] = tm_hash64(entries.list[i].key.data, entries.list[i].key.length, seed);
+        ck_assert(tamis_filter_plan(TAMIS_FILTER_PAIR512, count, 10, &geometry));
+        ck_assert_uint_eq(geometry.body_bytes + TAMIS_FILTER_TRAILER_BYTES, bytes);
+        body = aligned_alloc(64, geometry.body_bytes);
+        ck_assert(tamis_filter_build(&geometry, hashes, seed, 10, 0.01,
+                                     tm_place_seed(field(&a, TM_FOOTER_UNIQUE_ID_AT), at), body,
+                                     a.bytes + at + geometry.body_bytes));
+        memcpy(a.bytes + at, body, geometry.body_bytes);
+        free(body);
+        set_field(&a, TM_FOOTER_FILTER_CHECKSUM_AT, tm_hash64(a.bytes + at + bytes - 16, 16, 0));
+        fix_footer(&a);
+        put("1.sst", a.bytes, a.size);
+        check_filter_refused(TAMIS_FILTER_BAD_FIELD);
+    }
+    free(a.bytes);
+}
+END_TEST
+
+START_TEST(verify_notices_a_sound_filter_of_other_keys)
+{
+    struct tm_table_options options = shelf_options(512);
+    tamis_filter_geometry geometry;
+    struct image a;
+    uint64_t hashes[200];
+    struct tm_table *table;
+    tamis_error err;
+    uint64_t at;
+    uint8_t *body;
+
+    fill_even(&entries, 'a');
+    (void)shelf_write(&shelf, "1.sst", &options, &entries);
+    a = take("1.sst");
+    at = field(&a, TM_FOOTER_FILTER_AT);
+    for (size_t i = 0; i < 200; i++)
+        hashes[i] = tm_hash64(&i, sizeof i, 99);
+    ck_assert(tamis_filter_plan(TAMIS_FILTER_PAIR512, 200, 10, &geometry));
+    body = aligned_alloc(64, geometry.body_bytes);
+    ck_assert(tamis_filter_build(&geometry, hashes, HASH_SEED, 10, 0.01,
+                                 tm_place_seed(field(&a, TM_FOOTER_UNIQUE_ID_AT), at), body,
+                                 a.bytes + at + geometry.body_bytes));
+    memcpy(a.bytes + at, body, geometry.body_bytes);
+    free(body);
+    set_field(
+        &a, TM_FOOTER_FILTER_CHECKSUM_AT,
+        tm_hash64(a.bytes + at + geometry.body_bytes + TAMIS_FILTER_TRAILER_BYTES - 16, 16, 0));
+    fix_footer(&a);
+    put("1.sst", a.bytes, a.size);
+    table = shelf_table(&shelf, "1.sst", NULL);
+    ck_assert_int_eq(tm_table_filter_damage(table), TAMIS_FILTER_SOUND);
+    check_status(tm_table_verify(table, NULL, NULL, &err), TAMIS_CORRUPT, err);
+    tm_table_close(table);
+    free(a.bytes);
+}
+END_TEST
+
+/* ---- Forged, with checksums that are right --------------------------------------------------------- */
+
+/* Make every checksum behind the data right, for a table of raw blocks with one index leaf. */
+static void
+fix_all(struct image *image, const uint64_t *place)
+{
+    uint64_t index = place[0];
+    uint64_t leaf_bytes = place[1] - place[2];
+    uint64_t top = index + leaf_bytes;
+    uint64_t top_bytes = place[2];
+    uint64_t properties = place[3];
+    uint64_t properties_bytes = place[4];
+    uint64_t data_id = place[5];
+    uint64_t unique_id = place[6];
+    uint8_t checksums[16];
+    uint8_t *bytes = image->bytes;
+
+    tm_put_u64(checksums, tm_hash64(bytes + index, leaf_bytes - 8, tm_place_seed(data_id, index)));
+    memcpy(bytes + top - 8, checksums, 8);
+    tm_put_u64(checksums + 8, tm_hash64(bytes + top, top_bytes - 8, tm_place_seed(data_id, top)));
+    memcpy(bytes + top + top_bytes - 8, checksums + 8, 8);
+    tm_put_u64(
+        bytes + properties + properties_bytes - 8,
+        tm_hash64(bytes + properties, properties_bytes - 8, tm_place_seed(unique_id, properties)));
+    set_field(image, TM_FOOTER_INDEX_CHECKSUM_AT, tm_hash64(checksums, 16, 0));
+    set_field(image, TM_FOOTER_PROPERTIES_CHECKSUM_AT,
+              tm_get_u64(bytes + properties + properties_bytes - 8));
+    fix_footer(image);
+}
+
+START_TEST(forged_index_properties_and_footer_are_refused_or_harmless)
+{
+    struct tm_table_options options = shelf_options(512);
+    struct rng rng = rng_from(rng_seed("forged sections", 5));
+    struct image image;
+    uint64_t place[7];
+    uint64_t index_end;
+    size_t opened = 0;
+    size_t rounds = SLOW_BUILD ? 20000 : 200000;
+
+    fill();
+    (void)shelf_write(&shelf, "t.sst", &options, &entries);
+    image = take("t.sst");
+    place[0] = field(&image, TM_FOOTER_INDEX_AT);
+    place[1] = field(&image, TM_FOOTER_INDEX_BYTES_AT);
+    place[2] = field(&image, TM_FOOTER_INDEX_TOP_BYTES_AT);
+    place[3] = field(&image, TM_FOOTER_PROPERTIES_AT);
+    place[4] = field(&image, TM_FOOTER_PROPERTIES_BYTES_AT);
+    place[5] = field(&image, TM_FOOTER_DATA_ID_AT);
+    place[6] = field(&image, TM_FOOTER_UNIQUE_ID_AT);
+    index_end = place[0] + place[1];
+    for (size_t round = 0; round < rounds; round++) {
+        uint8_t *kept = malloc(image.size - place[0]);
+        struct tm_table *table = NULL;
+        tamis_error err;
+        tamis_status status;
+
+        memcpy(kept, image.bytes + place[0], image.size - place[0]);
+        for (size_t changes = 1 + rng_below(&rng, 2); changes > 0; changes--) {
+            size_t at;
+
+            switch (rng_below(&rng, 3)) {
+            case 0:
+                at = place[0] + rng_below(&rng, index_end - place[0]);
+                break;
+            case 1:
+                at = place[3] + rng_below(&rng, place[4]);
+                break;
+            default:
+                at = image.size - TM_FOOTER_BYTES + rng_below(&rng, TM_FOOTER_VERSION_AT);
+                break;
+            }
+            image.bytes[at] = rng_chance(&rng, 1, 2) ? (uint8_t)rng_next(&rng)
+                                                     : image.bytes[at] ^ (1 << rng_below(&rng, 8));
+        }
+        fix_all(&image, place);
+        put("t.sst", image.bytes, image.size);
+        status = tm_table_open(&shelf.env, shelf.dir, "t.sst", NULL, NULL, &table, &err);
+        if (status == TAMIS_OK) {
+            struct tm_iter *iter;
+            size_t shown = 0;
+
+            opened++;
+            expect_ok(tm_table_iter(table, false, &iter, &err), err);
+            for (iter->vtable->first(iter); iter->valid; iter->vtable->next(iter))
+                shown++;
+            expect(iter->status == TAMIS_OK || iter->status == TAMIS_CORRUPT);
+            expect(shown <= entries.count);
+            for (size_t i = 0; i < 3; i++) {
+                tamis_slice key = entries.list[rng_below(&rng, entries.count)].key;
+                struct tm_found found;
+
+                status = table_get(table, key, TM_SEQUENCE_MAX, &found, &err);
+                expect(status == TAMIS_OK || status == TAMIS_CORRUPT);
+                tm_block_unref(found.block);
+                iter->vtable->seek(iter, key, 5);
+                expect(iter->status == TAMIS_OK || iter->status == TAMIS_CORRUPT);
+            }
+            tm_iter_close(iter);
+            status = tm_table_verify(table, NULL, NULL, &err);
+            expect(status == TAMIS_OK || status == TAMIS_CORRUPT);
+            tm_table_close(table);
+        } else {
+            expect(status == TAMIS_CORRUPT || status == TAMIS_UNSUPPORTED);
+        }
+        memcpy(image.bytes + place[0], kept, image.size - place[0]);
+        free(kept);
+    }
+    printf("forged sections: %zu of %zu opened\n", opened, rounds);
+    ck_assert_uint_gt(opened, 0);
+    free(image.bytes);
+}
+END_TEST
+
+START_TEST(an_entry_that_lies_about_itself_fails_verify_under_right_checksums)
+{
+    // What a search can not notice: order, tags, counts. Each byte of the first block is changed and sealed again.
+    struct tm_table_options options = shelf_options(512);
+    struct image image;
+    size_t length;
+    uint64_t seed;
+
+    fill();
+    (void)shelf_write(&shelf, "t.sst", &options, &entries);
+    image = take("t.sst");
+    length = stored_bytes_at(&image, 0);
+    seed = tm_place_seed(field(&image, TM_FOOTER_DATA_ID_AT), 0);
+    for (size_t at = 0; at < length - TM_TRAILER_BYTES; at++) {
+        uint8_t kept[1024];
+        struct tm_table *table;
+        struct tm_iter *iter;
+        tamis_error err;
+
+        memcpy(kept, image.bytes, length);
+        image.bytes[at] ^= (uint8_t)(1 << at % 8);
+        tm_put_u64(image.bytes + length - 8, tm_hash64(image.bytes, length - 8, seed));
+        put("t.sst", image.bytes, image.size);
+        table = shelf_table(&shelf, "t.sst", NULL);
+        check_status(tm_table_verify(table, NULL, NULL, &err), TAMIS_CORRUPT, err);
+        check_ok(tm_table_iter(table, false, &iter, &err), err);
+        for (iter->vtable->first(iter); iter->valid; iter->vtable->next(iter))
+            ;
+        expect(iter->status == TAMIS_OK || iter->status == TAMIS_CORRUPT);
+        tm_iter_close(iter);
+        tm_table_close(table);
+        memcpy(image.bytes, kept, length);
+    }
+    free(image.bytes);
+}
+END_TEST
+
+/* ---- A file system that fails ---------------------------------------------------------------------- */
+
+START_TEST(a_failing_read_is_reported_wherever_it_comes)
+{
+    struct tm_table_options options = shelf_options(512);
+    struct sim_fault fault = {SIM_PREAD, TM_OS_CLASS_TABLE, 1, SIM_ERROR, EIO, false};
+    bool fired = true;
+
+    fill();
+    (void)shelf_write(&shelf, "t.sst", &options, &entries);
+    for (uint64_t nth = 1; fired; nth++) {
+        struct tm_table *table = NULL;
+        tamis_error err;
+        tamis_status status;
+        size_t number;
+
+        fault.nth = nth;
+        number = sim_fault_add(shelf.world->sim, fault);
+        status = tm_table_open(&shelf.env, shelf.dir, "t.sst", NULL, NULL, &table, &err);
+        if (status == TAMIS_OK)
+            status = table_walk(table, &entries, &err);
+        if (status == TAMIS_OK)
+            status = table_compare(table, &entries, entries.list[0].key, TM_SEQUENCE_MAX, &err);
+        if (status == TAMIS_OK)
+            status = tm_table_verify(table, NULL, NULL, &err);
+        fired = sim_fault_fired(shelf.world->sim, number) > 0;
+        check_status(status, fired ? TAMIS_IO : TAMIS_OK, err);
+        if (fired)
+            ck_assert_int_eq(err.os_error, EIO);
+        tm_table_close(table);
+        sim_fault_clear(shelf.world->sim);
+        ck_assert(nth > 5 || fired);
+    }
+}
+END_TEST
+
+START_TEST(short_reads_are_continued)
+{
+    struct tm_table_options options = shelf_options(512);
+    struct sim_fault fault = {SIM_PREAD, TM_OS_CLASS_TABLE, 1, SIM_SHORT, 0, true};
+    struct tm_table *table;
+    size_t number;
+
+    fill();
+    (void)shelf_write(&shelf, "t.sst", &options, &entries);
+    number = sim_fault_add(shelf.world->sim, fault);
+    table = shelf_table(&shelf, "t.sst", NULL);
+    check_table(table, &entries);
+    ck_assert_uint_gt(sim_fault_fired(shelf.world->sim, number), 10);
+    tm_table_close(table);
+    sim_fault_clear(shelf.world->sim);
+}
+END_TEST
+
+START_TEST(a_flipped_bit_on_the_way_from_the_medium_is_noticed)
+{
+    struct tm_table_options options = shelf_options(512);
+    struct sim_fault fault = {SIM_PREAD, TM_OS_CLASS_TABLE, 1, SIM_FLIP, 0, false};
+    bool fired = true;
+
+    fill();
+    (void)shelf_write(&shelf, "t.sst", &options, &entries);
+    for (uint64_t nth = 1; fired; nth++) {
+        struct tm_table *table = NULL;
+        tamis_filter_damage damage = TAMIS_FILTER_SOUND;
+        tamis_error err;
+        tamis_status status;
+        size_t number;
+
+        fault.nth = nth;
+        number = sim_fault_add(shelf.world->sim, fault);
+        status = tm_table_open(&shelf.env, shelf.dir, "t.sst", NULL, NULL, &table, &err);
+        if (status == TAMIS_OK) {
+            damage = tm_table_filter_damage(table);
+            status = table_walk(table, &entries, &err);
+        }
+        fired = sim_fault_fired(shelf.world->sim, number) > 0;
+        if (fired && damage == TAMIS_FILTER_SOUND)
+            check_status(status, TAMIS_CORRUPT, err);
+        else
+            check_ok(status, err);
+        tm_table_close(table);
+        sim_fault_clear(shelf.world->sim);
+    }
+}
+END_TEST
+
+START_TEST(a_build_that_fails_leaves_no_file_and_no_facts)
+{
+    static const struct {
+        enum sim_op op;
+        int os_error;
+        tamis_status status;
+    } cases[] = {
+        {SIM_PWRITE, EIO, TAMIS_IO},   {SIM_PWRITE, ENOSPC, TAMIS_NO_SPACE},
+        {SIM_SYNC, EIO, TAMIS_IO},     {SIM_OPEN, EMFILE, TAMIS_IO},
+        {SIM_SYNC_DIR, EIO, TAMIS_IO},
+    };
+    struct tm_table_options options = shelf_options(4096);
+
+    for (size_t i = 0; i < 4000; i++) { // more than the builder holds back: several writes
+        char key[16];
+        uint8_t value[200] = {0};
+
+        snprintf(key, sizeof key, "%06zu", i);
+        entries_add(&entries, tm_slice(key, 6), 1, TM_KIND_PUT, tm_slice(value, sizeof value));
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bool fired = true;
+
+        for (uint64_t nth = 1; fired; nth++) {
+            struct sim_fault fault = {cases[i].op, 0, nth, SIM_ERROR, cases[i].os_error, false};
+            struct tm_table_facts facts;
+            tamis_error err;
+            tamis_status status;
+            size_t size;
+            uint8_t *left;
+            size_t number = sim_fault_add(shelf.world->sim, fault);
+
+            status = shelf_build(&shelf, "t.sst", &options, &entries, &facts, &err);
+            fired = sim_fault_fired(shelf.world->sim, number) > 0;
+            check_status(status, fired ? cases[i].status : TAMIS_OK, err);
+            if (status == TAMIS_OK) {
+                tm_table_facts_release(&shelf.env, &facts);
+                (void)sim_file_remove(shelf.world->sim, DIR, "t.sst");
+            }
+            left = sim_file_get(shelf.world->sim, DIR, "t.sst", &size);
+            ck_assert_ptr_null(left);
+            ck_assert(nth > 1 || fired);
+            sim_fault_clear(shelf.world->sim);
+        }
+    }
+}
+END_TEST
+
+int
+main(void)
+{
+    Suite *suite = suite_create("table_damage");
+    TCase *tests = tcase_create("table_damage");
+
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_set_timeout(tests, 0);
+    tcase_add_loop_test(tests, a_flipped_byte_anywhere_is_noticed_and_never_a_wrong_answer, 0, 2);
+    tcase_add_test(tests, a_table_cut_at_any_length_or_with_more_behind_it_is_corrupt);
+    tcase_add_test(tests, a_missing_table_is_corrupt_and_named);
+    tcase_add_test(tests, zeroed_sections_and_sectors_are_noticed);
+    tcase_add_test(tests, a_block_copied_over_another_is_corrupt);
+    tcase_add_test(tests, two_tables_of_equal_size_that_change_places_are_told_apart);
+    tcase_add_test(tests, an_older_file_of_the_same_name_and_entries_is_another_table);
+    tcase_add_test(tests, a_block_of_a_table_replaced_under_an_open_one_is_corrupt);
+    tcase_add_test(tests, the_filter_of_another_table_of_equal_size_is_refused);
+    tcase_add_test(tests, a_sound_filter_for_another_number_of_keys_or_another_seed_is_refused);
+    tcase_add_test(tests, verify_notices_a_sound_filter_of_other_keys);
+    tcase_add_test(tests, forged_index_properties_and_footer_are_refused_or_harmless);
+    tcase_add_test(tests, an_entry_that_lies_about_itself_fails_verify_under_right_checksums);
+    tcase_add_test(tests, a_failing_read_is_reported_wherever_it_comes);
+    tcase_add_test(tests, short_reads_are_continued);
+    tcase_add_test(tests, a_flipped_bit_on_the_way_from_the_medium_is_noticed);
+    tcase_add_test(tests, a_build_that_fails_leaves_no_file_and_no_facts);
+    suite_add_tcase(suite, tests);
+    return check_run(suite);
+}

@@ -84,9 +84,9 @@ oracle_scaled(size_t count)
 }
 
 static inline const char *
-oracle_key(size_t key, char text[16])
+oracle_key(size_t key, char text[24])
 {
-    snprintf(text, 16, "k%03zu", key);
+    snprintf(text, 24, "k%03zu", key);
     return text;
 }
 
@@ -140,7 +140,7 @@ oracle_make_write(struct rng *rng, struct oracle_write *write, tamis_batch *batc
     for (size_t i = 0; i < write->count; i++) {
         size_t length =
             rng_chance(rng, 1, 40) ? ORACLE_VALUE_BYTES_MAX : (size_t)rng_below(rng, 3000);
-        char key[16];
+        char key[24];
 
         write->key[i] = rng_below(rng, ORACLE_KEYS);
         oracle_key(write->key[i], key);
@@ -256,7 +256,7 @@ oracle_read(tamis_db *db, struct oracle_state *state, const char *what)
     tamis_iter *iter;
     tamis_error err = {0};
     size_t next = 0;
-    char key[16];
+    char key[24];
 
     for (size_t i = 0; i < ORACLE_KEYS; i++) {
         tamis_pinned pinned;

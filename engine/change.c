@@ -211,7 +211,7 @@ tm_change_apply(tamis_db *db, struct tm_change *change, tamis_error *err)
             scalars.last_sequence = db->manifest_last_sequence;
         tm_unlock(db);
         roll_status = roll_manifest(db, version, &scalars, roll_number, &failure);
-        if (roll_status == TAMIS_NO_MEMORY)
+        if (tm_is_out_of_memory(roll_status, &failure))
             roll_status = TAMIS_OK; // nothing happened; the manifest is long, not wrong
     }
     tm_lock(db);

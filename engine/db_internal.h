@@ -192,6 +192,14 @@ tm_wait(tamis_db *db, struct tm_cond *cond, bool (*predicate)(void *arg), void *
     db->env.runtime->wait(db->env.runtime->ctx, cond, &db->mutex, predicate, arg);
 }
 
+/** There was no memory of our own, which is asked for before a file is touched: nothing happened. A system call that says
+ *  ENOMEM may have happened in part. */
+static inline bool
+tm_is_out_of_memory(tamis_status status, const tamis_error *err)
+{
+    return status == TAMIS_NO_MEMORY && err->os_error == 0;
+}
+
 /** INVALID in a forked child: the parent owns the store. */
 TAMIS_NODISCARD tamis_status tm_check_process(const tamis_db *db, tamis_error *err);
 /** Copy a stored failure out; returns its code. */

@@ -391,12 +391,13 @@ tm_manifest_create(struct tm_manifest *manifest, const struct tm_env *env, tamis
     status = tm_edit_encode(env, snapshot, &record, err);
     if (status != TAMIS_OK)
         goto out;
+    status = tm_record_writer_init(&made.writer, env, NULL, number, err);
+    if (status != TAMIS_OK)
+        goto out;
     status = env->fs->create(env->fs->ctx, dir, name, TAMIS_FILE_MANIFEST, &made.file, err);
     if (status != TAMIS_OK)
         goto out;
-    status = tm_record_writer_init(&made.writer, env, made.file, number, err);
-    if (status != TAMIS_OK)
-        goto out;
+    made.writer.file = made.file;
     status = tm_manifest_append(&made, tm_slice(record.data, record.length), err);
     if (status != TAMIS_OK)
         goto out;

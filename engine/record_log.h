@@ -52,7 +52,7 @@ struct tm_record_writer {
     bool failed;      // L2
 };
 
-/** Start writing a new, empty file. TAMIS_OK or TAMIS_NO_MEMORY. */
+/** Start writing a new, empty file; `file` may be set later, before the first record. TAMIS_OK or TAMIS_NO_MEMORY. */
 TAMIS_NODISCARD tamis_status tm_record_writer_init(struct tm_record_writer *writer,
                                                    const struct tm_env *env, tamis_file *file,
                                                    uint64_t number, tamis_error *err);

@@ -25,11 +25,12 @@ tm_wal_create(tamis_db *db, uint64_t number, const struct tm_wal_start *start,
     tamis_slice piece = {bytes, sizeof bytes};
     tamis_status status;
 
-    tm_name_make(TM_NAME_LOG, number, name);
-    status = db->env.fs->create(db->env.fs->ctx, db->dir, name, TAMIS_FILE_LOG, &wal.file, err);
+    status = tm_record_writer_init(&wal.writer, &db->env, NULL, number, err);
     if (status != TAMIS_OK)
         return status;
-    status = tm_record_writer_init(&wal.writer, &db->env, wal.file, number, err);
+    tm_name_make(TM_NAME_LOG, number, name);
+    status = db->env.fs->create(db->env.fs->ctx, db->dir, name, TAMIS_FILE_LOG, &wal.file, err);
+    wal.writer.file = wal.file;
     tm_wal_encode_start(bytes, start);
     if (status == TAMIS_OK)
         status = tm_record_add(&wal.writer, &piece, 1, err);
@@ -78,6 +79,11 @@ rotate(tamis_db *db, tamis_error *err)
     tm_unlock(db);
     status = tm_wal_create(db, number, &start, &wal, &failure);
     tm_lock(db);
+    if (tm_is_out_of_memory(status, &failure)) {
+        if (err != NULL)
+            *err = failure;
+        goto out;
+    }
     if (status != TAMIS_OK) {
         // A half-made log may stand in the directory: the next one must be made by recovery.
         tm_set_failure(db, status, &failure);

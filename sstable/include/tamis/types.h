@@ -93,7 +93,8 @@ typedef enum tamis_file_kind {
 /**
  * The contract that a place for stores keeps. POSIX directories are one (tamis_fs_posix()); memory and object
  * stores can be others. Functions return TAMIS_OK or say in `err` (which may be NULL) what failed; all may
- * be called from any thread, but one file has one appender at a time. Names are plain file names.
+ * be called from any thread, but one file has one appender at a time. Names are plain file names. NO_MEMORY with
+ * os_error 0 says that nothing was done; after any other failure it may have been done in part.
  *
  * Durability, in the only words that matter: after `append` returns OK the bytes survive a killed process, and
  * may be lost by a power cut until `sync` (or `seal`) of that file has returned OK.

@@ -336,7 +336,12 @@ workload_write(struct workload *workload, size_t count, bool sync)
             workload->live.values[write->key[i]] = write->value[i];
         return;
     }
-    write->fate = workload->write_failed ? WORKLOAD_ABSENT : WORKLOAD_OPEN;
+    // The store's own memory is asked for before the log is touched.
+    write->fate = workload->write_failed || (status == TAMIS_NO_MEMORY && err.os_error == 0)
+                      ? WORKLOAD_ABSENT
+                      : WORKLOAD_OPEN;
+    if (status == TAMIS_NO_MEMORY && err.os_error == 0)
+        return;
     if (!workload->write_failed)
         workload->failure = err;
     else if (workload->failure_is_final)

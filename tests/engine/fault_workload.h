@@ -136,7 +136,7 @@ workload_check_get(struct workload *workload, size_t key, const tamis_snapshot *
     tamis_error err = {0};
     tamis_status status;
     struct oracle_value found = {0};
-    char text[16];
+    char text[24];
 
     tamis_read_options_init(&options);
     options.snapshot = snapshot;
@@ -159,7 +159,7 @@ workload_check_walk(struct workload *workload, tamis_iter *iter,
 {
     tamis_error err = {0};
     size_t next = 0;
-    char key[16];
+    char key[24];
 
     for (tamis_iter_first(iter); tamis_iter_valid(iter); tamis_iter_next(iter)) {
         struct oracle_value value = oracle_value_of(tamis_iter_value(iter));
@@ -247,7 +247,7 @@ workload_find(const struct workload *workload, const struct oracle_state *state,
 static inline bool
 workload_read(tamis_db *db, struct oracle_state *state, tamis_error *err)
 {
-    char key[16];
+    char key[24];
 
     for (size_t i = 0; i < ORACLE_KEYS; i++) {
         tamis_pinned pinned;
@@ -309,7 +309,7 @@ workload_write(struct workload *workload, size_t count, bool sync)
             WORKLOAD_VALUE_BYTES_MIN +
             rng_below(&workload->rng, WORKLOAD_VALUE_BYTES_MAX - WORKLOAD_VALUE_BYTES_MIN);
         tamis_slice value = {workload->bytes, length};
-        char key[16];
+        char key[24];
 
         write->key[i] = rng_below(&workload->rng, ORACLE_KEYS);
         oracle_key(write->key[i], key);

@@ -96,7 +96,7 @@ static void
 act_get(void)
 {
     char buffer[64];
-    char text[16];
+    char text[24];
 
     for (size_t key = 0; key < ORACLE_KEYS; key++) {
         tamis_error err = {0};

@@ -33,6 +33,7 @@ struct effect {
 static const struct effect effects[] = {
     {"EIO", SIM_ERROR, EIO, WORKLOAD_BIT(TAMIS_IO)},
     {"ENOSPC", SIM_ERROR, ENOSPC, IO_OR_FULL},
+    {"ENOMEM", SIM_ERROR, ENOMEM, WORKLOAD_BIT(TAMIS_IO) | WORKLOAD_BIT(TAMIS_NO_MEMORY)},
     {"EINTR", SIM_ERROR, EINTR, WORKLOAD_BIT(TAMIS_IO)},
     {"EMFILE", SIM_ERROR, EMFILE, WORKLOAD_BIT(TAMIS_IO)},
     {"short", SIM_SHORT, 0, 0},
@@ -94,6 +95,9 @@ can_fail(const struct effect *effect, const struct seen_call *call)
                call->op == SIM_SYNC || call->op == SIM_SYNC_DIR || call->op == SIM_TRUNCATE ||
                call->op == SIM_ALLOCATE || call->op == SIM_LOCK || call->op == SIM_RENAME ||
                call->op == SIM_REMOVE || call->op == SIM_PREAD || call->op == SIM_PWRITE;
+    case ENOMEM: // of the kernel's; none of these is known to have done nothing
+        return call->op == SIM_OPEN || call->op == SIM_SYNC || call->op == SIM_SYNC_DIR ||
+               call->op == SIM_MAP || call->op == SIM_RENAME || call->op == SIM_PWRITE;
     case EMFILE:
         return call->op == SIM_OPEN || call->op == SIM_OPEN_DIR;
     default:

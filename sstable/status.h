@@ -12,7 +12,7 @@
 
 #define TM_TEXT_OF_(x) #x
 #define TM_TEXT_OF(x)  TM_TEXT_OF_(x)
-#define TM_HERE        __FILE_NAME__ ":" TM_TEXT_OF(__LINE__)
+#define TM_HERE        __FILE__ ":" TM_TEXT_OF(__LINE__) // from the root: see CMakeLists.txt
 
 /**
  * Fill `err` (NULL allowed) and return `code`.

@@ -504,6 +504,40 @@ START_TEST(newest_log_file_missing_after_a_clean_close)
 }
 END_TEST
 
+/* What a process sees after such a sync is in memory only: recovery must not remove what it makes obsolete (N4). */
+START_TEST(manifest_sync_failed_then_restart_then_power_cut)
+{
+    struct sim *base;
+    tamis_db *db;
+    size_t fault;
+    bool finished = false;
+
+    use_log_mode(_i);
+    db = open_store();
+    put(db, "a", "1", true);
+    fault = sim_fault_add(world->sim, (struct sim_fault){.op = SIM_SYNC,
+                                                         .file_class = TM_OS_CLASS_MANIFEST,
+                                                         .nth = 1,
+                                                         .effect = SIM_SYNC_DROPS});
+    check_status(tamis_flush(db, &err), TAMIS_IO, err);
+    ck_assert_uint_eq(sim_fault_fired(world->sim, fault), 1);
+    kill_store(db);
+    base = sim_clone(world->sim);
+    for (uint64_t stop = 1; !finished; stop++) {
+        world_take_sim(world, sim_clone(base));
+        sim_stop_at(world->sim, stop);
+        if (try_open(&db) == TAMIS_OK)
+            (void)tamis_close(db, NULL);
+        finished = !sim_stopped(world->sim);
+        world_crash(world, SIM_P0_STRICT, stop);
+        db = open_store();
+        check_value(db, "a", "1");
+        close_store(db);
+    }
+    sim_destroy(base);
+}
+END_TEST
+
 START_TEST(lost_writes_are_a_suffix)
 {
     enum { PUTS = 1000, SEEDS = 60 };
@@ -1041,6 +1075,7 @@ main(void)
     tcase_add_loop_test(logs, newer_log_synced_older_not, 0, 2);
     tcase_add_loop_test(logs, log_file_missing, 0, 2);
     tcase_add_loop_test(logs, newest_log_file_missing_after_a_clean_close, 0, 2);
+    tcase_add_loop_test(logs, manifest_sync_failed_then_restart_then_power_cut, 0, 2);
     tcase_add_loop_test(logs, lost_writes_are_a_suffix, 0, 4);
     tcase_add_loop_test(logs, older_version_of_a_log_under_its_name, 0, 2);
     tcase_add_test(logs, older_current_and_manifest_together);

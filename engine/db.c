@@ -10,6 +10,8 @@
 #define TEXT_OF_(x) #x
 #define TEXT_OF(x)  TEXT_OF_(x)
 
+enum { PATH_SHOWN_BYTES = 128 }; // half of a message
+
 const char *
 tamis_version(void)
 {
@@ -52,6 +54,14 @@ counted_release(void *ctx, void *p, size_t size)
 
 /* ---- Life of the handle --------------------------------------------------------------------------- */
 
+/* The end of a path for messages: it tells more than its beginning, and leaves room for what is wrong. */
+static const char *
+path_end(const char *path)
+{
+    size_t length = strlen(path);
+    return length > PATH_SHOWN_BYTES ? path + length - PATH_SHOWN_BYTES : path;
+}
+
 tamis_status
 tm_check_process(const tamis_db *db, tamis_error *err)
 {
@@ -59,7 +69,7 @@ tm_check_process(const tamis_db *db, tamis_error *err)
         return TAMIS_OK;
     return TM_FAIL(err, TAMIS_INVALID,
                    "%s was opened by another process: a child made by fork() opens it anew",
-                   db->path);
+                   path_end(db->path));
 }
 
 static void
@@ -80,6 +90,14 @@ init_policy(tamis_db *db)
     db->table_options.filter_kind = db->options.filter_kind;
     db->table_options.filter_bits_per_key = db->options.filter_bits_per_key;
     db->table_options.filter_false_positive_rate = db->options.filter_false_positive_rate;
+}
+
+static tamis_status
+check_path(const char *path, tamis_error *err)
+{
+    if (path != NULL && path[0] != '\0')
+        return TAMIS_OK;
+    return TM_FAIL(err, TAMIS_INVALID, "path: expected the name of a directory, found none");
 }
 
 /* A handle that destroy_handle() takes, whatever comes after. */
@@ -188,13 +206,14 @@ check_directory(const tamis_db *db, enum directory_state state, tamis_error *err
 {
     if (state == DIRECTORY_HEADLESS)
         return TM_FAIL(err, TAMIS_CORRUPT,
-                       "%s: CURRENT is missing, but other files of a store are there", db->path);
+                       "%s: CURRENT is missing, but other files of a store are there",
+                       path_end(db->path));
     if (state == DIRECTORY_STORE && db->options.error_if_exists)
         return TM_FAIL(err, TAMIS_INVALID, "%s: a store is there, and error_if_exists is set",
-                       db->path);
+                       path_end(db->path));
     if (state == DIRECTORY_EMPTY && !db->options.create_if_missing)
         return TM_FAIL(err, TAMIS_NOT_FOUND, "%s: no store there, and create_if_missing is not set",
-                       db->path);
+                       path_end(db->path));
     return TAMIS_OK;
 }
 
@@ -273,9 +292,9 @@ tm_open(const char *path, const tamis_options *options, const struct tm_runtime 
     tamis_status status;
 
     *db_out = NULL;
-    if (path == NULL || path[0] == '\0')
-        return TM_FAIL(err, TAMIS_INVALID, "path: expected the name of a directory, found none");
-    status = tm_options_check(options, &checked, err);
+    status = check_path(path, err);
+    if (status == TAMIS_OK)
+        status = tm_options_check(options, &checked, err);
     if (status != TAMIS_OK)
         return status;
     status = create_handle(path, &checked, runtime, &db, err);
@@ -340,10 +359,10 @@ check_idle(tamis_db *db, tamis_error *err)
     tm_lock(db);
     if (handles != 0)
         status = TM_FAIL(err, TAMIS_BUSY,
-                         "%s: %u iterators, snapshots or pinned values are alive", db->path,
-                         (unsigned)handles);
+                         "%s: %u iterators, snapshots or pinned values are alive",
+                         path_end(db->path), (unsigned)handles);
     else if (reads != 0 || db->active_calls != 0 || db->writes_head != NULL)
-        status = TM_FAIL(err, TAMIS_BUSY, "%s: calls are running", db->path);
+        status = TM_FAIL(err, TAMIS_BUSY, "%s: calls are running", path_end(db->path));
     tm_unlock(db);
     return status;
 }
@@ -399,8 +418,10 @@ tamis_destroy(const char *path, const tamis_options *options, tamis_error *err)
     tamis_dir *dir = NULL;
     tamis_lock *lock = NULL;
     bool created;
-    tamis_status status = tm_options_check(options, &checked, err);
+    tamis_status status = check_path(path, err);
 
+    if (status == TAMIS_OK)
+        status = tm_options_check(options, &checked, err);
     if (status != TAMIS_OK)
         return status;
     env.allocator = checked.allocator != NULL ? *checked.allocator : tm_allocator_default();
@@ -412,9 +433,12 @@ tamis_destroy(const char *path, const tamis_options *options, tamis_error *err)
         return status;
     status = tm_listing_read(&env, dir, &listing, err);
     if (status == TAMIS_OK && listing.count == 0)
-        status = TM_FAIL(err, TAMIS_NOT_FOUND, "%s: no store there", path);
+        status = TM_FAIL(err, TAMIS_NOT_FOUND, "%s: no store there", path_end(path));
     if (status == TAMIS_OK)
         status = env.fs->lock(env.fs->ctx, dir, &lock, err);
+    tm_listing_release(&env, &listing);
+    if (status == TAMIS_OK) // again: now nobody adds to it
+        status = tm_listing_read(&env, dir, &listing, err);
     if (status == TAMIS_OK)
         status = remove_files(&env, dir, &listing, err);
     if (lock != NULL)

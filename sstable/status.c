@@ -41,6 +41,10 @@ tm_fail(tamis_error *err, tamis_status code, int os_error, const char *where, co
         const char *shown = strerror_r(os_error, text, sizeof text);
         snprintf(err->message + used, sizeof err->message - (size_t)used, ": %s", shown);
     }
+    // What a path or a file holds must not break a line of a log or reach a terminal.
+    for (char *byte = err->message; *byte != '\0'; byte++)
+        if ((unsigned char)*byte < 0x20 || *byte == 0x7f)
+            *byte = '?';
     return code;
 }
 

@@ -63,7 +63,7 @@ struct inode {
     struct region *regions;
     int locked_by;        // descriptor, or 0
     bool sync_fails_next; // a late error waits (SIM_SYNC_LATE)
-    bool reachable;       // scratch of collect_garbage()
+    bool reachable;       // scratch of mark_in_use() and collect_garbage()
     struct inode *image;  // scratch of clones and crashes
     struct inode *next;   // in sim
 };
@@ -582,25 +582,33 @@ dir_create(struct sim *sim, const char *path)
     return dir;
 }
 
+/* Mark the inodes that the program can reach, by a name, a descriptor or a mapping. */
+static void
+mark_in_use(struct sim *sim)
+{
+    for (struct inode *inode = sim->inodes; inode != NULL; inode = inode->next)
+        inode->reachable = inode->regions != NULL;
+    for (struct dir *dir = sim->dirs; dir != NULL; dir = dir->next)
+        for (size_t i = 0; i < dir->entries.count; i++)
+            dir->entries.list[i].inode->reachable = true;
+    for (size_t i = 0; i < sim->descriptor_count; i++) {
+        if (sim->descriptors[i].open && sim->descriptors[i].inode != NULL)
+            sim->descriptors[i].inode->reachable = true;
+    }
+}
+
 /* Free inodes that no name, no edit and no descriptor can reach. */
 static void
 collect_garbage(struct sim *sim)
 {
     struct inode **link = &sim->inodes;
 
-    for (struct inode *inode = sim->inodes; inode != NULL; inode = inode->next)
-        inode->reachable = inode->regions != NULL;
+    mark_in_use(sim);
     for (struct dir *dir = sim->dirs; dir != NULL; dir = dir->next) {
-        for (size_t i = 0; i < dir->entries.count; i++)
-            dir->entries.list[i].inode->reachable = true;
         for (size_t i = 0; i < dir->durable_entries.count; i++)
             dir->durable_entries.list[i].inode->reachable = true;
         for (size_t i = 0; i < dir->edit_count; i++)
             dir->edits[i].inode->reachable = true;
-    }
-    for (size_t i = 0; i < sim->descriptor_count; i++) {
-        if (sim->descriptors[i].open && sim->descriptors[i].inode != NULL)
-            sim->descriptors[i].inode->reachable = true;
     }
     while (*link != NULL) {
         struct inode *inode = *link;
@@ -773,13 +781,17 @@ add_descriptor(struct sim *sim, struct dir *dir, struct inode *inode, enum tm_os
     return DESCRIPTOR_FIRST + (int)(sim->descriptor_count - 1);
 }
 
+/* Removed files do not count, also while a power cut could bring them back: file systems commit what is pending before
+ * they say that they are full. */
 static uint64_t
-space_used(const struct sim *sim)
+space_used(struct sim *sim)
 {
     uint64_t used = 0;
 
+    mark_in_use(sim);
     for (const struct inode *inode = sim->inodes; inode != NULL; inode = inode->next)
-        used += inode->current.size;
+        if (inode->reachable)
+            used += inode->current.size;
     return used;
 }
 
@@ -792,7 +804,6 @@ space_for(struct sim *sim, uint64_t growth)
 
     if (limit == 0 || growth == 0)
         return growth;
-    collect_garbage(sim); // removed files do not count
     used = space_used(sim);
     if (used >= limit)
         return 0;
@@ -1710,7 +1721,7 @@ sim_set_space(struct sim *sim, uint64_t bytes)
 }
 
 uint64_t
-sim_space_used(const struct sim *sim)
+sim_space_used(struct sim *sim)
 {
     return space_used(sim);
 }

@@ -143,7 +143,7 @@ void sim_fault_clear(struct sim *sim);
  *  Any time. */
 void sim_set_space(struct sim *sim, uint64_t bytes);
 /** Sum of file sizes, removed but open files included. */
-uint64_t sim_space_used(const struct sim *sim);
+uint64_t sim_space_used(struct sim *sim);
 
 /** From now on the program is a forked child of the one that opened its handles. */
 void sim_fork(struct sim *sim);

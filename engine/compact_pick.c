@@ -300,26 +300,38 @@ plan_is_cheaper(const struct plan *a, uint64_t number_a, const struct plan *b, u
     return cost_a != cost_b ? cost_a < cost_b : number_a < number_b;
 }
 
+/* Most of it says what is gone. Such a file goes first, or it would wait behind files that cost less for as long as new ones
+ * come; what it deletes would sink ahead of it, level by level, and neither would ever leave the disk. */
+static bool
+file_is_mostly_tombstones(const struct tm_file *file)
+{
+    return file->facts.tombstone_count > file->facts.entry_count / 2;
+}
+
 static bool
 plan_level(const struct tm_version *version, uint32_t level, struct plan *plan)
 {
     uint64_t best_number = 0;
+    bool best_is_urgent = false;
     bool found = false;
 
     for (uint32_t i = 0; i < version->level[level].file_count; i++) {
         const struct tm_file *file = version->level[level].files[i];
         struct key_range range = range_of_file(file);
+        bool is_urgent = file_is_mostly_tombstones(file);
         struct plan candidate;
 
-        if (file->compacting)
+        if (file->compacting || (best_is_urgent && !is_urgent))
             continue;
         plan_init(&candidate, version, level, level + 1, &range);
-        if (found && !plan_is_cheaper(&candidate, file->number, plan, best_number))
+        if (found && is_urgent == best_is_urgent &&
+            !plan_is_cheaper(&candidate, file->number, plan, best_number))
             continue;
         if (plan_is_blocked(&candidate, version)) // walks two levels, so asked of few candidates
             continue;
         *plan = candidate;
         best_number = file->number;
+        best_is_urgent = is_urgent;
         found = true;
     }
     return found;

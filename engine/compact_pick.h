@@ -3,8 +3,8 @@
  * engine/compact_pick.h -- which tables to merge next. Pure: a version and a policy in, a job out; no lock, no I/O.
  *
  * Leveled: level 0 is due by its file count, level i >= 1 by its bytes against base_bytes * ratio^(i-1). The most overdue
- * level is picked. Within a level the file with the least overlap per byte in the next level goes first. The last level
- * is never due.
+ * level is picked. Within a level files that are mostly tombstones go first, so that space comes back; then the file with
+ * the least overlap per byte in the next level. The last level is never due.
  */
 #ifndef TM_ENGINE_COMPACT_PICK_H
 #define TM_ENGINE_COMPACT_PICK_H

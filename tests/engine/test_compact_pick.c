@@ -130,6 +130,8 @@ script_file(struct script *script, uint32_t level, const char *word)
     for (; *rest != 0; rest++) {
         if (*rest == 't')
             add.file->facts.tombstone_count = 1;
+        else if (*rest == 'd')
+            add.file->facts.tombstone_count = 6;
         else if (*rest == 'v')
             add.file->facts.key_count = 9;
         else if (*rest == '*')

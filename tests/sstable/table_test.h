@@ -98,7 +98,8 @@ entries_order(const void *a, const void *b)
 static inline void
 entries_sort(struct entries *entries)
 {
-    qsort(entries->list, entries->count, sizeof *entries->list, entries_order);
+    if (entries->count > 0)
+        qsort(entries->list, entries->count, sizeof *entries->list, entries_order);
 }
 
 static inline void

@@ -1,18 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * tests/sstable/test_cache.c -- the block cache: what it keeps, what it lets go, and many threads at once.
+ * tests/sstable/test_cache.c -- the block cache: bounded, keeping what is asked for again, shared by threads.
  */
-#include <pthread.h>
-
-#include "filter/bytes.h"
 #include "sstable/cache.h"
-#include "tests/support/check_status.h"
-#include "tests/support/fault_alloc.h"
-#include "tests/support/rng.h"
+#include "tests/sstable/table_test.h"
 
 static struct fault_alloc fault;
 static struct tm_env env;
-static struct tm_cache *cache;
 
 static void
 setup(void)
@@ -26,251 +20,361 @@ setup(void)
 static void
 teardown(void)
 {
-    tm_cache_destroy(cache);
-    cache = NULL;
     ck_assert_uint_eq(fault.live_count, 0);
-    ck_assert_uint_eq(fault.live_bytes, 0);
 }
 
-static void
-create(uint64_t capacity_bytes)
-{
-    cache = tm_cache_create(&env, capacity_bytes);
-    ck_assert_ptr_nonnull(cache);
-}
-
-/* A block that says whose it is. */
+/* A block of `length` bytes that say whose they are. */
 static struct tm_block *
-block_of(uint64_t id, uint64_t offset, size_t length)
+block_for(uint64_t data_id, uint64_t offset, size_t length)
 {
     struct tm_block *block = tm_block_create(&env, length);
 
-    if (block == NULL)
-        return NULL;
-    memset(block->data, 0, length);
-    tm_put_u64(block->data, id);
+    expect(block != NULL && length >= 16);
+    memset(block->data, (int)(offset & 0xff), length);
+    tm_put_u64(block->data, data_id);
     tm_put_u64(block->data + 8, offset);
     return block;
 }
 
-static void
-offer(uint64_t id, uint64_t offset, size_t length)
-{
-    struct tm_block *block = block_of(id, offset, length);
-
-    ck_assert_ptr_nonnull(block);
-    tm_cache_put(cache, id, offset, block);
-    tm_block_unref(block);
-}
-
-/* Is it there? If so, it is the right one. */
 static bool
-holds(uint64_t id, uint64_t offset)
+is_for(const struct tm_block *block, uint64_t data_id, uint64_t offset)
 {
-    struct tm_block *block = tm_cache_get(cache, id, offset);
-    bool held = block != NULL;
-
-    if (held) {
-        ck_assert_uint_eq(tm_get_u64(block->data), id);
-        ck_assert_uint_eq(tm_get_u64(block->data + 8), offset);
-    }
-    tm_block_unref(block);
-    return held;
+    return tm_get_u64(block->data) == data_id && tm_get_u64(block->data + 8) == offset;
 }
 
-START_TEST(what_was_put_is_got_and_hits_and_misses_are_counted)
+static void
+offer(struct tm_cache *cache, uint64_t data_id, uint64_t offset, size_t length)
 {
-    create(1 << 20);
-    ck_assert(!holds(1, 0));
-    offer(1, 0, 4096);
-    offer(1, 4096, 100);
-    offer(2, 0, 50);
-    ck_assert(holds(1, 0) && holds(1, 4096) && holds(2, 0));
-    ck_assert(!holds(2, 4096) && !holds(0, 1) && !holds(4096, 1));
-    ck_assert_uint_eq(tm_cache_hits(cache), 3);
-    ck_assert_uint_eq(tm_cache_misses(cache), 4);
+    struct tm_block *block = block_for(data_id, offset, length);
+
+    tm_cache_put(cache, data_id, offset, block);
+    tm_block_unref(block);
+}
+
+/* Is the block there? If it is, it is the right one. */
+static bool
+ask(struct tm_cache *cache, uint64_t data_id, uint64_t offset)
+{
+    struct tm_block *block = tm_cache_get(cache, data_id, offset);
+    bool found = block != NULL;
+
+    if (found)
+        expect(is_for(block, data_id, offset));
+    tm_block_unref(block);
+    return found;
+}
+
+START_TEST(what_is_offered_is_found_by_its_id_and_offset)
+{
+    struct tm_cache *cache = tm_cache_create(&env, 4 << 20);
+
+    for (uint64_t id = 0; id < 10; id++)
+        for (uint64_t offset = 0; offset < 20; offset++)
+            offer(cache, id, offset * 100, 100);
+    for (uint64_t id = 0; id < 10; id++)
+        for (uint64_t offset = 0; offset < 20; offset++)
+            expect(ask(cache, id, offset * 100));
+    ck_assert(!ask(cache, 10, 0));
+    ck_assert(!ask(cache, 0, 50));
+    ck_assert_uint_eq(tm_cache_hits(cache), 200);
+    ck_assert_uint_eq(tm_cache_misses(cache), 2);
+    tm_cache_destroy(cache);
 }
 END_TEST
 
-START_TEST(a_block_put_twice_is_kept_once)
+START_TEST(the_cache_never_passes_its_capacity)
 {
+    struct rng rng = rng_from(rng_seed("capacities", 81));
+    static const uint64_t capacities[] = {0,    1,      100,     1000,    2000,   4096,
+                                          5000, 100000, 1 << 18, 1 << 20, 3 << 20};
+
+    for (size_t c = 0; c < sizeof capacities / sizeof *capacities; c++) {
+        struct tm_cache *cache = tm_cache_create(&env, capacities[c]);
+        bool kept = false;
+
+        for (unsigned i = 0; i < 5000; i++) {
+            uint64_t offset = rng_below(&rng, 3000);
+
+            if (rng_chance(&rng, 1, 2))
+                offer(cache, 1, offset, 16 + (size_t)rng_below(&rng, 2000));
+            else
+                kept |= ask(cache, 1, offset);
+            expect(tm_cache_bytes(cache) <= capacities[c]);
+            // And the memory is what is counted: nobody holds a block here.
+            expect(capacities[c] < 4096 || fault.live_bytes <= capacities[c]);
+        }
+        if (capacities[c] >= 100000)
+            ck_assert(kept);
+        tm_cache_destroy(cache);
+        ck_assert_uint_eq(fault.live_bytes, 0);
+    }
+}
+END_TEST
+
+START_TEST(a_block_larger_than_a_shard_is_refused_and_stays_its_users)
+{
+    struct tm_cache *cache = tm_cache_create(&env, 100000);
+    struct tm_block *block = block_for(1, 2, 200000);
+    uint64_t before = tm_cache_bytes(cache);
+
+    offer(cache, 1, 1, 100);
+    tm_cache_put(cache, 1, 2, block);
+    ck_assert(!ask(cache, 1, 2));
+    ck_assert(ask(cache, 1, 1));
+    ck_assert(is_for(block, 1, 2));
+    tm_block_unref(block);
+    ck_assert_uint_gt(tm_cache_bytes(cache), before);
+    tm_cache_destroy(cache);
+}
+END_TEST
+
+START_TEST(what_is_asked_for_again_survives_a_scan)
+{
+    struct tm_cache *cache = tm_cache_create(&env, 200000); // one shard
+    unsigned survivors = 0;
+
+    for (uint64_t offset = 0; offset < 20; offset++)
+        offer(cache, 1, offset, 1000);
+    for (uint64_t offset = 0; offset < 2000; offset++) {
+        offer(cache, 2, offset, 1000);
+        if (offset % 20 == 0)
+            for (uint64_t hot = 0; hot < 20; hot++)
+                ask(cache, 1, hot);
+    }
+    for (uint64_t offset = 0; offset < 20; offset++)
+        survivors += ask(cache, 1, offset);
+    ck_assert_uint_eq(survivors, 20);
+    for (uint64_t offset = 0; offset < 1000; offset++)
+        expect(!ask(cache, 2, offset)); // of the scan, the old part is gone
+    tm_cache_destroy(cache);
+}
+END_TEST
+
+START_TEST(what_nobody_asks_for_is_evicted_oldest_first)
+{
+    struct tm_cache *cache = tm_cache_create(&env, 200000);
+    uint64_t first = 0;
+
+    for (uint64_t offset = 0; offset < 1000; offset++)
+        offer(cache, 1, offset, 1000);
+    while (!ask(cache, 1, first))
+        first++;
+    ck_assert_uint_gt(first, 800);
+    ck_assert_uint_lt(first, 900); // about 185 of 1000 bytes and their bookkeeping have room
+    for (uint64_t offset = first; offset < 1000; offset++)
+        expect(ask(cache, 1, offset));
+    tm_cache_destroy(cache);
+}
+END_TEST
+
+START_TEST(a_block_in_use_outlives_its_eviction_and_the_cache)
+{
+    struct tm_cache *cache = tm_cache_create(&env, 100000);
+    struct tm_block *held;
+
+    offer(cache, 1, 1, 1000);
+    held = tm_cache_get(cache, 1, 1);
+    for (uint64_t offset = 2; offset < 500;
+         offset++) { // asked for, all of them, so that the hand goes round
+        offer(cache, 1, offset, 1000);
+        ask(cache, 1, offset);
+    }
+    ck_assert(!ask(cache, 1, 1));
+    ck_assert(is_for(held, 1, 1));
+    tm_cache_destroy(cache);
+    ck_assert(is_for(held, 1, 1));
+    tm_block_unref(held);
+    tm_block_unref(NULL);
+    tm_cache_destroy(NULL);
+}
+END_TEST
+
+START_TEST(the_first_of_two_offers_for_one_place_stays)
+{
+    struct tm_cache *cache = tm_cache_create(&env, 100000);
+    struct tm_block *first = block_for(1, 1, 100);
+    struct tm_block *second = block_for(1, 1, 100);
+    struct tm_block *found;
     uint64_t bytes;
 
-    create(1 << 20);
-    offer(1, 0, 4096);
+    tm_cache_put(cache, 1, 1, first);
     bytes = tm_cache_bytes(cache);
-    offer(1, 0, 4096);
+    tm_cache_put(cache, 1, 1, second);
     ck_assert_uint_eq(tm_cache_bytes(cache), bytes);
-    ck_assert(holds(1, 0));
-}
-END_TEST
-
-START_TEST(bytes_never_pass_the_capacity_and_real_memory_neither)
-{
-    static const uint64_t capacities[] = {0,     1,      100,     1000,    5000,
-                                          10000, 100000, 1000000, 5000000, 20000000};
-    struct rng rng = rng_from(rng_seed("cache", 1));
-
-    for (size_t i = 0; i < sizeof capacities / sizeof *capacities; i++) {
-        uint64_t capacity = capacities[i];
-
-        create(capacity);
-        for (size_t round = 0; round < 20000; round++) {
-            uint64_t offset = rng_below(&rng, 5000);
-
-            offer(1 + rng_below(&rng, 3), offset, 16 + (size_t)rng_below(&rng, 5000));
-            if (round % 100 == 0)
-                ck_assert_uint_le(tm_cache_bytes(cache), capacity);
-        }
-        ck_assert_uint_le(tm_cache_bytes(cache), capacity);
-        if (capacity >= 100000) {
-            ck_assert_uint_gt(tm_cache_bytes(cache), capacity / 2); // it is used, too
-            ck_assert_uint_le(fault.live_bytes, capacity);
-        }
-        tm_cache_destroy(cache);
-        cache = NULL;
-        ck_assert_uint_eq(fault.live_count, 0);
-    }
-}
-END_TEST
-
-START_TEST(a_cache_without_capacity_keeps_nothing_and_counts_misses)
-{
-    create(0);
-    offer(1, 0, 100);
-    ck_assert(!holds(1, 0));
-    ck_assert_uint_eq(tm_cache_bytes(cache), 0);
-    ck_assert_uint_eq(tm_cache_misses(cache), 1);
-}
-END_TEST
-
-START_TEST(a_block_larger_than_its_share_is_refused_and_evicts_nothing)
-{
-    create(100000);
-    offer(1, 0, 4096);
-    offer(1, 1, 200000);
-    offer(1, 2, 100000);
-    ck_assert(holds(1, 0) && !holds(1, 1) && !holds(1, 2));
-}
-END_TEST
-
-START_TEST(a_block_in_use_outlives_its_eviction)
-{
-    struct tm_block *block;
-
-    create(100000);
-    block = block_of(7, 7, 4096);
-    ck_assert_ptr_nonnull(block);
-    tm_cache_put(cache, 7, 7, block);
-    for (uint64_t i = 0; i < 1000; i++)
-        offer(1, i, 4096);
-    ck_assert(!holds(7, 7));
-    ck_assert_uint_eq(tm_get_u64(block->data), 7);
+    found = tm_cache_get(cache, 1, 1);
+    ck_assert_ptr_eq(found, first);
+    tm_block_unref(found);
+    tm_block_unref(first);
+    tm_block_unref(second);
     tm_cache_destroy(cache);
-    cache = NULL;
-    ck_assert_uint_eq(tm_get_u64(block->data + 8), 7);
-    tm_block_unref(block);
 }
 END_TEST
 
-START_TEST(what_is_read_again_survives_a_scan)
+START_TEST(without_memory_the_cache_does_without)
 {
-    size_t kept = 0;
+    struct tm_cache *cache;
+    struct tm_block *block = block_for(1, 1, 100);
 
-    create(1 << 20);
-    for (uint64_t i = 0; i < 100; i++)
-        offer(1, i, 4000);
-    for (uint64_t i = 0; i < 100; i++)
-        (void)holds(1, i);
-    for (uint64_t i = 0; i < 5000;
-         i++) { // twenty times the capacity, each block once; the hundred go on being read
-        offer(2, i, 4000);
-        if (i % 50 == 0)
-            for (uint64_t hot = 0; hot < 100; hot++)
-                (void)holds(1, hot);
-    }
-    for (uint64_t i = 0; i < 100; i++)
-        kept += holds(1, i);
-    ck_assert_uint_ge(kept, 95);
-}
-END_TEST
-
-START_TEST(without_memory_blocks_are_refused_and_nothing_else_happens)
-{
-    struct tm_block *block;
-
-    for (uint64_t nth = 1; nth <= 6; nth++) { // creation
+    for (uint64_t nth = 1; nth <= 17; nth++) { // the cache and the buckets of its 16 shards
         fault_alloc_fail_after(&fault, nth, false);
-        cache = tm_cache_create(&env, 1 << 20);
-        if (cache != NULL)
-            tm_cache_destroy(cache);
-        fault_alloc_fail_after(&fault, 0, false);
-        ck_assert_uint_eq(fault.live_count, 0);
+        ck_assert_ptr_null(tm_cache_create(&env, 64 << 20));
     }
-    create(10 << 20);
-    fault_alloc_fail_after(&fault, 1, false);
-    ck_assert_ptr_null(tm_block_create(&env, 100));
-    ck_assert_ptr_null(tm_block_create(&env, (size_t)UINT32_MAX + 1));
-    block = block_of(1, 0, 100);
-    fault_alloc_fail_after(&fault, 1, false);
-    tm_cache_put(cache, 1, 0, block); // no memory for the entry
-    ck_assert(!holds(1, 0));
-    tm_cache_put(cache, 1, 0, block);
-    ck_assert(holds(1, 0));
+    fault_alloc_fail_after(&fault, 0, false);
+    cache = tm_cache_create(&env, 64 << 20);
+    fault_alloc_fail_after(&fault, 1, true);
+    tm_cache_put(cache, 1, 1, block);
+    ck_assert(!ask(cache, 1, 1));
+    fault_alloc_fail_after(&fault, 0, false);
+    tm_cache_put(cache, 1, 1, block);
+    ck_assert(ask(cache, 1, 1));
     tm_block_unref(block);
-    for (uint64_t i = 0; i < 3000; i++) { // every second time no memory, buckets included
-        block = block_of(3, i, 16);
-        fault_alloc_fail_after(&fault, 2 - i % 2, false);
-        tm_cache_put(cache, 3, i, block);
+    for (uint64_t offset = 2; offset < 5000;
+         offset++) { // buckets that cannot grow are searched all the same
+        if (offset % 2 == 0)
+            fault_alloc_fail_after(&fault, 3, true); // block and entry, not buckets
+        offer(cache, 1, offset, 100);
         fault_alloc_fail_after(&fault, 0, false);
-        tm_block_unref(block);
-        ck_assert(holds(3, i) == (i % 2 == 0));
     }
-    for (uint64_t i = 0; i < 3000; i++)
-        ck_assert(holds(3, i) == (i % 2 == 0));
+    for (uint64_t offset = 1; offset < 5000; offset++)
+        expect(ask(cache, 1, offset));
+    ck_assert_ptr_null(tm_block_create(&env, (size_t)UINT32_MAX + 1));
+    tm_cache_destroy(cache);
 }
 END_TEST
 
-enum { THREAD_COUNT = 4 };
+/* ---- Threads ------------------------------------------------------------------------------------------ */
 
-static void *
-use(void *arg)
+struct worker {
+    struct tm_thread thread;
+    struct tm_cache *cache;
+    uint64_t seed;
+    uint64_t asked;
+    uint64_t found;
+    bool wrong;
+};
+
+static void
+use_cache(void *arg)
 {
-    struct rng rng = rng_from((uint64_t)(uintptr_t)arg);
-    struct tm_block *held[8] = {NULL};
+    struct worker *worker = arg;
+    struct rng rng = rng_from(worker->seed);
+    struct tm_block *held[8] = {0};
+    uint64_t held_offsets[8] = {0};
 
-    for (size_t i = 0; i < 60000; i++) {
-        uint64_t offset = rng_below(&rng, 300) * (1 + rng_below(&rng, 2));
-        struct tm_block *block = tm_cache_get(cache, 5, offset);
+    for (unsigned i = 0; i < (SLOW_BUILD ? 20000 : 100000); i++) {
+        uint64_t offset = rng_below(&rng, 400);
+        size_t slot = (size_t)rng_below(&rng, 8);
+        struct tm_block *block = tm_cache_get(worker->cache, 1, offset);
 
+        worker->asked++;
+        worker->found += block != NULL;
         if (block == NULL) {
-            block = block_of(5, offset, 16 + (size_t)rng_below(&rng, 3000));
-            if (block == NULL)
-                abort();
-            tm_cache_put(cache, 5, offset, block);
+            block = tm_block_create(&env, 16 + (size_t)rng_below(&rng, 3000));
+            tm_put_u64(block->data, 1);
+            tm_put_u64(block->data + 8, offset);
+            tm_cache_put(worker->cache, 1, offset, block);
         }
-        if (tm_get_u64(block->data + 8) != offset)
-            abort();
-        tm_block_unref(held[i % 8]); // some are held for a while
-        held[i % 8] = block;
-        if (i % 1000 == 0 && tm_cache_bytes(cache) > 300000)
-            abort();
+        if (held[slot] != NULL) // read long after others may have pushed it out
+            worker->wrong |= !is_for(held[slot], 1, held_offsets[slot]);
+        tm_block_unref(held[slot]);
+        held[slot] = block;
+        held_offsets[slot] = offset;
+        if (i % 1000 == 0)
+            worker->wrong |= tm_cache_bytes(worker->cache) > 600000;
     }
-    for (size_t i = 0; i < 8; i++)
-        tm_block_unref(held[i]);
-    return NULL;
+    for (size_t slot = 0; slot < 8; slot++)
+        tm_block_unref(held[slot]);
 }
 
-START_TEST(threads_that_get_and_put_see_the_right_blocks)
+START_TEST(threads_share_the_cache_and_see_the_right_blocks)
 {
-    pthread_t threads[THREAD_COUNT];
+    struct tm_cache *cache =
+        tm_cache_create(&env, 600000); // two shards, smaller than what is asked for
+    const struct tm_runtime *runtime = env.runtime;
+    struct worker workers[4];
+    uint64_t asked = 0;
+    uint64_t found = 0;
 
-    create(300000);
-    for (uintptr_t i = 0; i < THREAD_COUNT; i++)
-        ck_assert_int_eq(pthread_create(&threads[i], NULL, use, (void *)(i + 1)), 0);
-    for (size_t i = 0; i < THREAD_COUNT; i++)
-        pthread_join(threads[i], NULL);
-    ck_assert_uint_eq(tm_cache_hits(cache) + tm_cache_misses(cache), THREAD_COUNT * 60000);
+    memset(workers, 0, sizeof workers);
+    for (size_t i = 0; i < 4; i++) {
+        workers[i].cache = cache;
+        workers[i].seed = i;
+        ck_assert_int_eq(
+            runtime->thread_start(runtime->ctx, &workers[i].thread, use_cache, &workers[i]), 0);
+    }
+    for (size_t i = 0; i < 4; i++) {
+        runtime->thread_join(runtime->ctx, &workers[i].thread);
+        ck_assert(!workers[i].wrong);
+        asked += workers[i].asked;
+        found += workers[i].found;
+    }
+    ck_assert_uint_eq(tm_cache_hits(cache), found);
+    ck_assert_uint_eq(tm_cache_misses(cache), asked - found);
+    ck_assert_uint_gt(found, asked / 2);
+    tm_cache_destroy(cache);
+}
+END_TEST
+
+struct reader {
+    struct tm_thread thread;
+    struct tm_table *table;
+    const struct entries *entries;
+    uint64_t seed;
+    bool wrong;
+};
+
+static void
+read_table(void *arg)
+{
+    struct reader *reader = arg;
+    struct rng rng = rng_from(reader->seed);
+
+    for (unsigned i = 0; i < (SLOW_BUILD ? 3000 : 20000); i++) {
+        const struct tm_entry *entry =
+            &reader->entries->list[rng_below(&rng, reader->entries->count)];
+        struct tm_found found;
+
+        if (table_get(reader->table, entry->key, TM_SEQUENCE_MAX, &found, NULL) != TAMIS_OK ||
+            found.lookup != TM_FOUND || !tm_slice_equal(found.value, entry->value))
+            reader->wrong = true;
+        tm_block_unref(found.block);
+    }
+}
+
+START_TEST(threads_read_one_table_through_one_small_cache)
+{
+    struct shelf shelf;
+    struct entries entries = {0};
+    struct rng rng = rng_from(82);
+    struct tm_table_options options = shelf_options(512);
+    struct tm_cache *cache;
+    struct reader readers[4];
+    struct tm_table *table;
+    tamis_error err;
+
+    shelf_open(&shelf);
+    cache = tm_cache_create(&shelf.env, 20000);
+    entries_fill(&entries, &rng, 1000, 1, true);
+    shelf_write(&shelf, "t.sst", &options, &entries);
+    expect_ok(tm_table_open(&shelf.env, shelf.dir, "t.sst", NULL, cache, &table, &err), err);
+    memset(readers, 0, sizeof readers);
+    for (size_t i = 0; i < 4; i++) {
+        readers[i].table = table;
+        readers[i].entries = &entries;
+        readers[i].seed = i;
+        ck_assert_int_eq(shelf.env.runtime->thread_start(shelf.env.runtime->ctx, &readers[i].thread,
+                                                         read_table, &readers[i]),
+                         0);
+    }
+    for (size_t i = 0; i < 4; i++) {
+        shelf.env.runtime->thread_join(shelf.env.runtime->ctx, &readers[i].thread);
+        ck_assert(!readers[i].wrong);
+    }
+    ck_assert_uint_gt(tm_cache_hits(cache), 0);
+    tm_table_close(table);
+    tm_cache_destroy(cache);
+    entries_free(&entries);
+    shelf_close(&shelf);
 }
 END_TEST
 
@@ -280,17 +384,18 @@ main(void)
     Suite *suite = suite_create("cache");
     TCase *tests = tcase_create("cache");
 
-    tcase_add_checked_fixture(tests, setup, teardown);
     tcase_set_timeout(tests, 0);
-    tcase_add_test(tests, what_was_put_is_got_and_hits_and_misses_are_counted);
-    tcase_add_test(tests, a_block_put_twice_is_kept_once);
-    tcase_add_test(tests, bytes_never_pass_the_capacity_and_real_memory_neither);
-    tcase_add_test(tests, a_cache_without_capacity_keeps_nothing_and_counts_misses);
-    tcase_add_test(tests, a_block_larger_than_its_share_is_refused_and_evicts_nothing);
-    tcase_add_test(tests, a_block_in_use_outlives_its_eviction);
-    tcase_add_test(tests, what_is_read_again_survives_a_scan);
-    tcase_add_test(tests, without_memory_blocks_are_refused_and_nothing_else_happens);
-    tcase_add_test(tests, threads_that_get_and_put_see_the_right_blocks);
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, what_is_offered_is_found_by_its_id_and_offset);
+    tcase_add_test(tests, the_cache_never_passes_its_capacity);
+    tcase_add_test(tests, a_block_larger_than_a_shard_is_refused_and_stays_its_users);
+    tcase_add_test(tests, what_is_asked_for_again_survives_a_scan);
+    tcase_add_test(tests, what_nobody_asks_for_is_evicted_oldest_first);
+    tcase_add_test(tests, a_block_in_use_outlives_its_eviction_and_the_cache);
+    tcase_add_test(tests, the_first_of_two_offers_for_one_place_stays);
+    tcase_add_test(tests, without_memory_the_cache_does_without);
+    tcase_add_test(tests, threads_share_the_cache_and_see_the_right_blocks);
+    tcase_add_test(tests, threads_read_one_table_through_one_small_cache);
     suite_add_tcase(suite, tests);
     return check_run(suite);
 }

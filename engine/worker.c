@@ -60,11 +60,13 @@ remove_log(tamis_db *db, uint64_t number)
 {
     char name[TM_NAME_BYTES_MAX];
 
+    db->purging = true; // not idle before the file is gone
     tm_unlock(db);
     tm_name_make(TM_NAME_LOG, number, name);
     // The manifest does not need it any more; if it stays, the next open removes it.
     (void)db->env.fs->remove(db->env.fs->ctx, db->dir, name, NULL);
     tm_lock(db);
+    db->purging = false;
 }
 
 static void

@@ -85,8 +85,8 @@ END_TEST
 START_TEST(the_cache_never_passes_its_capacity)
 {
     struct rng rng = rng_from(rng_seed("capacities", 81));
-    static const uint64_t capacities[] = {0,    1,      100,     1000,    2000,   4096,
-                                          5000, 100000, 1 << 18, 1 << 20, 3 << 20};
+    static const uint64_t capacities[] = {0,    1,      100,     1000,    2000,    4096,
+                                          5000, 100000, 1 << 18, 1 << 20, 3 << 20, 20 << 20};
 
     for (size_t c = 0; c < sizeof capacities / sizeof *capacities; c++) {
         struct tm_cache *cache = tm_cache_create(&env, capacities[c]);
@@ -105,9 +105,23 @@ START_TEST(the_cache_never_passes_its_capacity)
         }
         if (capacities[c] >= 100000)
             ck_assert(kept);
+        if (capacities[c] >= 100000 && capacities[c] <= 1 << 20) // more is not offered
+            ck_assert_uint_gt(tm_cache_bytes(cache), capacities[c] / 2);
         tm_cache_destroy(cache);
         ck_assert_uint_eq(fault.live_bytes, 0);
     }
+}
+END_TEST
+
+START_TEST(a_cache_without_capacity_keeps_nothing_and_counts_misses)
+{
+    struct tm_cache *cache = tm_cache_create(&env, 0);
+
+    offer(cache, 1, 0, 100);
+    ck_assert(!ask(cache, 1, 0));
+    ck_assert_uint_eq(tm_cache_bytes(cache), 0);
+    ck_assert_uint_eq(tm_cache_misses(cache), 1);
+    tm_cache_destroy(cache);
 }
 END_TEST
 
@@ -119,8 +133,9 @@ START_TEST(a_block_larger_than_a_shard_is_refused_and_stays_its_users)
 
     offer(cache, 1, 1, 100);
     tm_cache_put(cache, 1, 2, block);
-    ck_assert(!ask(cache, 1, 2));
-    ck_assert(ask(cache, 1, 1));
+    offer(cache, 1, 3, 100000); // as large as the capacity, without its bookkeeping
+    ck_assert(!ask(cache, 1, 2) && !ask(cache, 1, 3));
+    ck_assert(ask(cache, 1, 1)); // nothing was evicted for them
     ck_assert(is_for(block, 1, 2));
     tm_block_unref(block);
     ck_assert_uint_gt(tm_cache_bytes(cache), before);
@@ -388,6 +403,7 @@ main(void)
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, what_is_offered_is_found_by_its_id_and_offset);
     tcase_add_test(tests, the_cache_never_passes_its_capacity);
+    tcase_add_test(tests, a_cache_without_capacity_keeps_nothing_and_counts_misses);
     tcase_add_test(tests, a_block_larger_than_a_shard_is_refused_and_stays_its_users);
     tcase_add_test(tests, what_is_asked_for_again_survives_a_scan);
     tcase_add_test(tests, what_nobody_asks_for_is_evicted_oldest_first);

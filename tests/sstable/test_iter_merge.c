@@ -106,7 +106,7 @@ source_open(const struct entries *entries, size_t fail_at)
 
 /* ---- Lists ------------------------------------------------------------------------------------------- */
 
-enum { SOURCES_MAX = 20 };
+enum { SOURCES_MAX = 40 };
 
 struct mix {
     struct entries sources[SOURCES_MAX];
@@ -184,12 +184,12 @@ check_rest(struct tm_iter *merge, const struct mix *mix, size_t at, size_t steps
     }
 }
 
-START_TEST(a_merge_of_0_to_20_sources_is_what_sorting_gives)
+START_TEST(a_merge_of_0_to_40_sources_is_what_sorting_gives)
 {
     struct rng rng = rng_from(rng_seed("merges", 71));
 
     for (size_t count = 0; count <= SOURCES_MAX; count++) {
-        for (unsigned round = 0; round < 40; round++) {
+        for (unsigned round = 0; round < 20; round++) {
             struct mix mix;
             struct tm_iter *merge;
 
@@ -204,6 +204,43 @@ START_TEST(a_merge_of_0_to_20_sources_is_what_sorting_gives)
             ck_assert_uint_eq(open_sources, 0);
             mix_free(&mix);
         }
+    }
+}
+END_TEST
+
+START_TEST(an_entry_in_several_sources_comes_once_from_the_first)
+{
+    struct rng rng = rng_from(rng_seed("equal entries", 75));
+
+    for (unsigned round = 0; round < 300; round++) {
+        struct mix mix = {.count = 7};
+        struct tm_iter *merge;
+
+        for (unsigned i = 0; i < 60; i++) {
+            char key[8];
+            bool first = true;
+
+            snprintf(key, sizeof key, "k%02u", i / 2);
+            for (size_t at = 0; at < mix.count; at++) {
+                char value[24];
+
+                if (rng_chance(&rng, 1, 2))
+                    continue;
+                snprintf(value, sizeof value, "%zu", at);
+                entries_put(&mix.sources[at], key, 100 + i % 2, value);
+                if (first)
+                    entries_put(&mix.all, key, 100 + i % 2, value);
+                first = false;
+            }
+        }
+        for (size_t at = 0; at < mix.count; at++)
+            entries_sort(&mix.sources[at]);
+        entries_sort(&mix.all);
+        merge = mix_open(&mix);
+        merge->vtable->first(merge);
+        check_rest(merge, &mix, 0, SIZE_MAX);
+        tm_iter_close(merge);
+        mix_free(&mix);
     }
 }
 END_TEST
@@ -343,7 +380,8 @@ main(void)
 
     tcase_set_timeout(tests, 0);
     tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, a_merge_of_0_to_20_sources_is_what_sorting_gives);
+    tcase_add_test(tests, a_merge_of_0_to_40_sources_is_what_sorting_gives);
+    tcase_add_test(tests, an_entry_in_several_sources_comes_once_from_the_first);
     tcase_add_test(tests, seeking_anywhere_goes_on_as_the_sorted_list_does);
     tcase_add_test(tests, a_source_that_fails_ends_the_walk_before_anything_could_be_missed);
     tcase_add_test(tests, without_memory_the_sources_are_closed);

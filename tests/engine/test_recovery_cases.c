@@ -440,6 +440,43 @@ START_TEST(newer_log_synced_older_not)
 }
 END_TEST
 
+/* The synced write comes right behind the change of logs, so that the older log's own sync may still be under way. */
+START_TEST(newer_log_synced_while_the_older_is_being_synced)
+{
+    enum { LIVES = 300, VALUE = 30000 };
+    static char value[VALUE + 1];
+    uint64_t seed = rng_seed("newer_log_synced_while_the_older_is_being_synced", 1);
+    char key[32];
+
+    memset(value, 'v', VALUE);
+    for (uint64_t life = seed; life < seed + LIVES; life++) {
+        size_t count = 0;
+        struct sim *image;
+        struct names logs;
+        tamis_db *db;
+
+        world_destroy(world);
+        world = world_create(life, WORLD_BATON | (_i != 0 ? WORLD_MAP_LOGS : 0));
+        write_buffer_bytes = SMALL_BUFFER_BYTES;
+        db = open_store();
+        do {
+            put(db, number_key(count++, key), value, false);
+            logs = list_names(TM_NAME_LOG);
+        } while (strcmp(logs.name[logs.count - 1], "000002.wal") == 0);
+        put(db, "y", "1", true);
+        image = sim_crash(world->sim, SIM_P0_STRICT, life);
+        kill_store(db);
+        world_take_sim(world, image);
+        db = open_store();
+        check_value(db, "y", "1");
+        for (size_t i = 0; i < count; i++)
+            ck_assert_msg(has_key(db, number_key(i, key)), "life %" PRIu64 ": %s is lost", life,
+                          key);
+        close_store(db);
+    }
+}
+END_TEST
+
 START_TEST(log_file_missing)
 {
     char key[32];
@@ -1073,6 +1110,7 @@ main(void)
     tcase_add_loop_test(logs, batch_over_several_pages_one_page_lost, 0, 2);
     tcase_add_loop_test(logs, second_kill_right_after_recovery, 0, 2);
     tcase_add_loop_test(logs, newer_log_synced_older_not, 0, 2);
+    tcase_add_loop_test(logs, newer_log_synced_while_the_older_is_being_synced, 0, 2);
     tcase_add_loop_test(logs, log_file_missing, 0, 2);
     tcase_add_loop_test(logs, newest_log_file_missing_after_a_clean_close, 0, 2);
     tcase_add_loop_test(logs, manifest_sync_failed_then_restart_then_power_cut, 0, 2);

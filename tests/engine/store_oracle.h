@@ -83,6 +83,15 @@ oracle_scaled(size_t count)
     return count != 0 ? count : 1;
 }
 
+/** The step of a sweep that takes 1 by default. */
+static inline size_t
+oracle_stride(void)
+{
+    size_t percent = oracle_scaled(100);
+
+    return 100 / (percent < 100 ? percent : 100);
+}
+
 static inline const char *
 oracle_key(size_t key, char text[24])
 {

@@ -169,20 +169,13 @@ END_TEST
 
 /* ---- Creation and recovery, every call ------------------------------------------------------------ */
 
-/* The step of a sweep over every call: 1, more when the tests are scaled down. */
-static uint64_t
-sweep_step(void)
-{
-    return 100 / (oracle_scaled(100) < 100 ? oracle_scaled(100) : 100);
-}
-
 START_TEST(a_crash_at_any_call_of_creation_leaves_nothing_or_an_empty_store)
 {
     uint64_t seed = rng_seed("a_crash_at_any_call_of_creation_leaves_nothing_or_an_empty_store", 2);
     struct rng rng = rng_from(seed);
     bool finished = false;
 
-    for (uint64_t stop = 1; !finished; stop++) {
+    for (uint64_t stop = 1; !finished; stop += 1 + oracle_stride() / 8) {
         for (size_t end = 0; end < ENDS; end++) {
             struct world *world = world_create(seed, flags_of(stop));
             char what[100];
@@ -264,7 +257,7 @@ sweep_recovery(uint64_t seed, struct sim *base, const char *base_name, size_t ba
     bool finished = false;
     uint64_t stop;
 
-    for (stop = 1; !finished; stop += sweep_step()) {
+    for (stop = 1; !finished; stop += oracle_stride()) {
         struct world *world = world_create(seed, flags_of(seed));
         struct sim *images[SIM_POLICY_COUNT];
 

@@ -14,14 +14,10 @@
 #include <unistd.h>
 
 #include "engine/names.h"
-#include "engine/open.h"
 #include "engine/record_log.h"
 #include "filter/bytes.h"
-#include "filter/hash.h"
-#include "tests/support/check_status.h"
-#include "tests/support/rng.h"
+#include "tests/engine/store_oracle.h"
 #include "tests/support/temp_dir.h"
-#include "tests/support/world.h"
 
 #define DIR_NAME "db"
 
@@ -266,7 +262,7 @@ START_TEST(append_after_an_incomplete_tail)
     end = record_offset(bytes, 3);
     ck_assert_uint_le(end, size);
     base = sim_clone(world->sim);
-    for (size_t cut = begin; cut < end; cut++) {
+    for (size_t cut = begin; cut < end; cut += 1 + oracle_stride() / 4) {
         world_take_sim(world, sim_clone(base));
         sim_file_put(world->sim, DIR_NAME, name, bytes, cut);
         db = open_store();
@@ -308,10 +304,11 @@ START_TEST(rotten_middle_of_the_log)
     begin = record_offset(bytes, RECORD + 1); // behind the start record
     end = record_offset(bytes, RECORD + 2);
     for (size_t at = begin; at < end; at += at < begin + TM_RECORD_HEADER_BYTES ? 1 : 17) {
-        for (int bit = 0; bit < 8; bit++) {
+        for (size_t bit = at % oracle_stride(); bit < 8; bit += oracle_stride()) {
             bytes[at] ^= (uint8_t)(1 << bit);
             sim_file_put(world->sim, DIR_NAME, name, bytes, size);
-            snprintf(what, sizeof what, "bit %d of byte %zu of record 50 flipped", bit, at - begin);
+            snprintf(what, sizeof what, "bit %zu of byte %zu of record 50 flipped", bit,
+                     at - begin);
             check_refused(TAMIS_CORRUPT, what);
             bytes[at] ^= (uint8_t)(1 << bit);
         }
@@ -449,7 +446,7 @@ START_TEST(newer_log_synced_while_the_older_is_being_synced)
     char key[32];
 
     memset(value, 'v', VALUE);
-    for (uint64_t life = seed; life < seed + LIVES; life++) {
+    for (uint64_t life = seed; life < seed + oracle_scaled(LIVES); life++) {
         size_t count = 0;
         struct sim *image;
         struct names logs;
@@ -577,7 +574,7 @@ END_TEST
 
 START_TEST(lost_writes_are_a_suffix)
 {
-    enum { PUTS = 1000, SEEDS = 60 };
+    enum { PUTS = 1000, SEEDS = 8 }; // for each policy
     uint64_t seed = rng_seed("lost_writes_are_a_suffix", 62);
     char value[151];
     char key[32];
@@ -596,7 +593,7 @@ START_TEST(lost_writes_are_a_suffix)
     base = sim_clone(world->sim);
     kill_store(db);
     for (int policy = 0; policy < SIM_POLICY_COUNT; policy++)
-        for (uint64_t i = 0; i < SEEDS / SIM_POLICY_COUNT + 1; i++) {
+        for (uint64_t i = 0; i < oracle_scaled(SEEDS); i++) {
             size_t survivors = 0;
 
             world_take_sim(world, sim_crash(base, (enum sim_policy)policy, seed + i));
@@ -1019,7 +1016,7 @@ START_TEST(two_tables_swapped)
 {
     struct names tables = list_names(TM_NAME_TABLE);
 
-    for (size_t i = 0; i + 1 < tables.count; i++) {
+    for (size_t i = 0; i + 1 < tables.count; i += oracle_stride()) {
         restore_rich();
         copy_from(rich, tables.name[i], tables.name[i + 1]);
         copy_from(rich, tables.name[i + 1], tables.name[i]);

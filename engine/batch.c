@@ -21,6 +21,7 @@ struct tamis_batch {
     struct tm_env env;        // its allocator is all that is used
     struct tm_buf operations; // owned
     size_t count;             // operations in it
+    size_t user_bytes;        // of their keys and values
 };
 
 tamis_status
@@ -87,6 +88,7 @@ tamis_batch_clear(tamis_batch *batch)
 {
     batch->operations.length = 0;
     batch->count = 0;
+    batch->user_bytes = 0;
 }
 
 static void
@@ -130,6 +132,7 @@ batch_add(tamis_batch *batch, enum tm_kind kind, tamis_slice key, tamis_slice va
     append_piece(&batch->operations, middle, middle_length);
     append_piece(&batch->operations, value.data, value.length);
     batch->count++;
+    batch->user_bytes += key.length + value.length;
     return TAMIS_OK;
 }
 
@@ -155,6 +158,12 @@ size_t
 tamis_batch_bytes(const tamis_batch *batch)
 {
     return batch->operations.length;
+}
+
+size_t
+tm_batch_user_bytes(const tamis_batch *batch)
+{
+    return batch->user_bytes;
 }
 
 tamis_slice

@@ -16,6 +16,8 @@ enum { TM_OPERATION_HEADER_BYTES_MAX = 1 + 10 + 10 };
 
 /** The operations of a batch, as bytes; borrowed until the next change of the batch. */
 tamis_slice tm_batch_operations(const tamis_batch *batch);
+/** Keys and values alone, in bytes. */
+size_t tm_batch_user_bytes(const tamis_batch *batch);
 
 /** Check key and value against the limits: TAMIS_OK or TAMIS_TOO_LARGE. */
 TAMIS_NODISCARD tamis_status tm_check_key(tamis_slice key, tamis_error *err);

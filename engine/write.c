@@ -443,7 +443,7 @@ tamis_write(tamis_db *db, const tamis_write_options *options, const tamis_batch 
     struct tm_write write = {
         .batch = batch,
         .operation_count = (uint32_t)tamis_batch_count(batch),
-        .bytes = tamis_batch_bytes(batch),
+        .bytes = tm_batch_user_bytes(batch),
     };
     tamis_status status = check_write_options(options, &write, err);
 

@@ -195,6 +195,24 @@ show_current(const struct tm_env *env, tamis_dir *dir, struct tm_text *out, tami
     return status;
 }
 
+/* NOT_FOUND for a file that is missing: to the readers of a store that is damage, as something names it. */
+static tamis_status
+check_there(const struct tm_env *env, tamis_dir *dir, const char *name, enum tm_name_kind kind,
+            tamis_error *err)
+{
+    enum tamis_file_kind file_kind = kind == TM_NAME_TABLE     ? TAMIS_FILE_TABLE
+                                     : kind == TM_NAME_LOG     ? TAMIS_FILE_LOG
+                                     : kind == TM_NAME_CURRENT ? TAMIS_FILE_CURRENT
+                                                               : TAMIS_FILE_MANIFEST;
+    tamis_file *file;
+    uint64_t size;
+    tamis_status status = env->fs->open(env->fs->ctx, dir, name, file_kind, &file, &size, err);
+
+    if (status == TAMIS_OK)
+        (void)env->fs->close(env->fs->ctx, file, NULL); // only read from
+    return status;
+}
+
 tamis_status
 tamis_inspect(const char *path, bool entries,
               bool (*sink)(void *arg, const char *text, size_t length), void *arg,
@@ -228,11 +246,12 @@ tamis_inspect(const char *path, bool entries,
         status =
             env.fs->open_dir(env.fs->ctx, (const char *)directory.data, false, &created, &dir, err);
     if (status == TAMIS_OK) {
-        if (kind == TM_NAME_TABLE)
+        status = check_there(&env, dir, name, kind, err);
+        if (status == TAMIS_OK && kind == TM_NAME_TABLE)
             status = show_table(&env, dir, name, entries, &out, err);
-        else if (kind == TM_NAME_CURRENT)
+        else if (status == TAMIS_OK && kind == TM_NAME_CURRENT)
             status = show_current(&env, dir, &out, err);
-        else
+        else if (status == TAMIS_OK)
             status = show_records(&env, dir, name, kind, number, entries, &out, err);
         env.fs->close_dir(env.fs->ctx, dir);
     }

@@ -256,7 +256,7 @@ END_TEST
 
 START_TEST(keys_do_not_come_back_after_a_partial_compaction)
 {
-    unsigned key_count = 200000 / ONE_STORE_DIVISOR;
+    unsigned key_count = 100000 / ONE_STORE_DIVISOR;
     tamis_batch *batch = NULL;
     char from_text[32], to_text[32];
     tamis_slice from = one_key(from_text, 0);
@@ -425,8 +425,8 @@ END_TEST
 
 START_TEST(a_key_behind_many_tombstones_is_found_and_compaction_clears_the_way)
 {
-    unsigned key_count = 300000 / ONE_STORE_DIVISOR;
-    unsigned loop_count = 2000 / ONE_STORE_DIVISOR;
+    unsigned key_count = 100000 / ONE_STORE_DIVISOR;
+    unsigned loop_count = 1000 / ONE_STORE_DIVISOR;
     tamis_iter *iter = NULL;
     char text[32];
 
@@ -488,7 +488,7 @@ END_TEST
 START_TEST(a_queue_does_not_grow_on_disk)
 {
     enum { WINDOW = 500, VALUE_BYTES = 1000, QUARTER_COUNT = 4 };
-    unsigned step_count = 40000 / ONE_STORE_DIVISOR;
+    unsigned step_count = ONE_STORE_DIVISOR == 1 ? 16000 : 6000;
     uint64_t live_bytes = (uint64_t)WINDOW * VALUE_BYTES;
     uint64_t most[QUARTER_COUNT] = {0};
 
@@ -523,7 +523,7 @@ END_TEST
 
 START_TEST(one_key_overwritten_without_end_takes_the_space_of_one)
 {
-    unsigned write_count = 400000 / ONE_STORE_DIVISOR;
+    unsigned write_count = 100000 / ONE_STORE_DIVISOR;
 
     for (unsigned i = 0; i < write_count; i++) {
         one_put_number(1, i, 16);
@@ -550,9 +550,9 @@ count_descriptors(void)
 
 START_TEST(what_an_iterator_pins_is_released_with_it)
 {
-    enum { KEY_COUNT = 5000, VALUE_BYTES = 1000 };
+    enum { KEY_COUNT = 2000, VALUE_BYTES = 1000 };
     uint64_t live_bytes = (uint64_t)KEY_COUNT * VALUE_BYTES;
-    unsigned round_count = ONE_STORE_DIVISOR == 1 ? 20 : 5;
+    unsigned round_count = ONE_STORE_DIVISOR == 1 ? 10 : 4;
     unsigned descriptors;
     tamis_iter *iter = NULL;
     unsigned number = 0;
@@ -589,7 +589,7 @@ END_TEST
 START_TEST(reading_writes_nothing)
 {
     unsigned key_count = 100000 / ONE_STORE_DIVISOR;
-    unsigned get_count = 400000 / ONE_STORE_DIVISOR;
+    unsigned get_count = 200000 / ONE_STORE_DIVISOR;
     struct rng rng = rng_from(rng_seed("reading_writes_nothing", 8));
     struct one_listing before;
     tamis_stats stats, stats_after;

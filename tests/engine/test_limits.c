@@ -284,50 +284,6 @@ START_TEST(values_larger_than_the_write_buffer_are_kept)
 }
 END_TEST
 
-#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
-static uint64_t
-available_bytes(void)
-{
-    FILE *file = fopen("/proc/meminfo", "r");
-    char line[256];
-    unsigned long long kilobytes = 0;
-
-    while (file != NULL && kilobytes == 0 && fgets(line, sizeof line, file) != NULL)
-        if (sscanf(line, "MemAvailable: %llu kB", &kilobytes) != 1)
-            kilobytes = 0;
-    if (file != NULL)
-        fclose(file);
-    return (uint64_t)kilobytes << 10;
-}
-
-START_TEST(a_value_of_a_gibibyte_is_kept)
-{
-    tamis_slice value = {NULL, TAMIS_VALUE_BYTES_MAX};
-    tamis_pinned pinned;
-    uint8_t *bytes;
-
-    if (available_bytes() < (uint64_t)8 << 30) {
-        printf("a_value_of_a_gibibyte_is_kept: SKIPPED, less than 8 GiB of memory\n");
-        return;
-    }
-    bytes = malloc(value.length);
-    ck_assert_ptr_nonnull(bytes);
-    for (size_t i = 0; i < value.length; i += 8) {
-        uint64_t word = i * 0x9e3779b97f4a7c15u;
-
-        memcpy(bytes + i, &word, sizeof word);
-    }
-    value.data = bytes;
-    one_put(tamis_text("k"), value);
-    one_store_reopen();
-    check_ok(tamis_get_pinned(one.db, NULL, tamis_text("k"), &pinned, &one.err), one.err);
-    ck_assert(tm_slice_equal(pinned.value, value));
-    tamis_pinned_release(&pinned);
-    free(bytes);
-}
-END_TEST
-#endif
-
 int
 main(void)
 {
@@ -341,9 +297,6 @@ main(void)
     tcase_add_test(tests, every_call_refuses_a_key_beyond_the_limit_and_changes_nothing);
     tcase_add_test(tests, lengths_beyond_32_bits_are_refused_without_a_look_at_the_bytes);
     tcase_add_test(tests, values_larger_than_the_write_buffer_are_kept);
-#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
-    tcase_add_test(tests, a_value_of_a_gibibyte_is_kept);
-#endif
     suite_add_tcase(suite, tests);
     return check_run(suite);
 }

@@ -8,7 +8,6 @@
 
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include "sstable/env.h"
 #include "tests/support/child.h"
@@ -129,6 +128,8 @@ check_long_keys(void)
     tamis_iter_close(iter);
 }
 
+#if !defined __SANITIZE_ADDRESS__ &&                                                               \
+    !defined __SANITIZE_THREAD__ // which need more stack themselves
 static int
 use_long_keys(void *arg)
 {
@@ -142,6 +143,7 @@ use_long_keys(void *arg)
     one_store_close();
     return 0;
 }
+#endif
 
 START_TEST(keys_of_a_mebibyte_are_kept_in_order_with_a_small_stack)
 {

@@ -282,6 +282,45 @@ START_TEST(what_an_open_shows_after_a_failed_sync_outlives_a_power_cut)
 }
 END_TEST
 
+START_TEST(a_failed_sync_of_the_older_log_is_final)
+{
+    static const enum sim_effect effects[] = {SIM_ERROR, SIM_SYNC_DROPS, SIM_SYNC_FAILS_DONE};
+
+    for (size_t e = 0; e < 3; e++)
+        for (enum sim_policy policy = 0; policy < SIM_POLICY_COUNT; policy++) {
+            struct sim *cut;
+            struct fact synced;
+
+            begin(_i);
+            open_store();
+            check_ok(put(0, 100, true), err);
+            synced = facts[0];
+            put_ok(1, 4, 100);
+            (void)add_fault(SIM_SYNC, TM_OS_CLASS_LOG, 1, effects[e], EIO, false);
+            check_status(tamis_flush(db, &err), TAMIS_IO, err);
+            // A sync of the newer log would promise what the older one lost.
+            check_status(put(5, 100, true), TAMIS_IO, err);
+            check_status(tamis_flush(db, &err), TAMIS_IO, err);
+            check_status(tamis_wait_idle(db, &err), TAMIS_IO, err);
+            check_keys(5);
+            ck_assert_uint_eq(list_names(".sst").count, 0);
+            ck_assert_uint_eq(list_names(".wal").count, 2);
+            cut = sim_crash(world->sim, policy, 1);
+            check_status(tamis_close(db, &err), TAMIS_IO, err);
+            db = NULL;
+            world_restart(world);
+            open_store();
+            check_keys(6);
+            close_store();
+            world_take_sim(world, cut);
+            facts[0] = synced;
+            open_store();
+            check_ok(check_key(0), err);
+            end();
+        }
+}
+END_TEST
+
 /* ---- A table that cannot be made ------------------------------------------------------------------------------ */
 
 START_TEST(a_failed_close_of_a_new_table_loses_nothing)
@@ -634,6 +673,7 @@ fail_replacement(int mapped, enum sim_effect effect, int os_error, uint64_t nth,
     sim_fault_clear(world->sim);
     check_keys(7);
     status = put(7, 10, true);
+    (void)tamis_flush(db, &err); // one more edit, to the manifest that counts
     (void)tamis_close(db, &err);
     db = NULL;
     world_restart(world);
@@ -696,6 +736,7 @@ main(void)
     tcase_set_timeout(tests, 0);
     tcase_add_loop_test(tests, nothing_is_written_to_a_log_after_its_sync_failed, 0, 2);
     tcase_add_loop_test(tests, what_an_open_shows_after_a_failed_sync_outlives_a_power_cut, 0, 2);
+    tcase_add_loop_test(tests, a_failed_sync_of_the_older_log_is_final, 0, 2);
     tcase_add_loop_test(tests, a_failed_close_of_a_new_table_loses_nothing, 0, 2);
     tcase_add_loop_test(tests, writers_get_errors_and_do_not_hang_while_tables_cannot_be_made, 0,
                         4);

@@ -331,7 +331,8 @@ TAMIS_API tamis_status tamis_flush(tamis_db *db, tamis_error *err);
  * Compact the keys from..to (inclusive; NULL is unbounded) down to the last level, the memtable included:
  * one call leaves no overwritten or deleted version that no snapshot needs.
  *
- * @return OK; CORRUPT (a damaged table: nothing was removed), IO, NO_SPACE, NO_MEMORY, INVALID
+ * @return OK; TOO_LARGE (a bound beyond the key limit); CORRUPT (a damaged table: nothing was removed), IO, NO_SPACE,
+ *         NO_MEMORY, INVALID
  */
 TAMIS_API tamis_status tamis_compact_range(tamis_db *db, const tamis_slice *from,
                                            const tamis_slice *to, tamis_error *err);

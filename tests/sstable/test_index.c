@@ -439,10 +439,11 @@ START_TEST(an_inner_number_that_is_wrong_under_a_correct_checksum_is_corrupt)
         make_node(&top, 300, &up, 1);                                                              \
         check_status(load_nodes(&leaf, &top, &err), TAMIS_CORRUPT, err);                           \
     } while (0)
-    refuse_leaf(children[0].shared = 1);                          // of nothing
-    refuse_leaf(children[1].shared = 3);                          // more than there was
-    refuse_leaf(children[1].shared = UINT64_MAX);                 // a sum that wraps
-    refuse_leaf(children[1].suffix = "a");                        // "aa" after "ab": out of order
+    refuse_leaf(children[0].shared = 1);          // of nothing
+    refuse_leaf(children[1].shared = 3);          // more than there was
+    refuse_leaf(children[1].shared = UINT64_MAX); // a sum that wraps
+    // "aa" after "ab", and "acd" again: only the order is wrong.
+    refuse_leaf((children[1].suffix = "a", children[2].shared = 1, children[2].suffix = "cd"));
     refuse_leaf(children[2].suffix = "c");                        // not what the top says
     refuse_leaf(children[0].stored_bytes = TM_TRAILER_BYTES - 1); // shorter than a trailer
     refuse_leaf(children[0].stored_bytes = UINT64_MAX);           // behind the data

@@ -186,7 +186,8 @@ TAMIS_API void tamis_write_options_init(tamis_write_options *options);
  * @param key      0..TAMIS_KEY_BYTES_MAX bytes; copied
  * @param value    0..TAMIS_VALUE_BYTES_MAX bytes; copied
  * @return OK; TOO_LARGE: nothing was written; IO, NO_SPACE: the write may or may not appear later, and
- *         further writes fail with the same error; NO_MEMORY: nothing was written; INVALID: a forked child
+ *         further writes fail with the same error; or a memtable could not be written out: then nothing of this write was
+ *         written, and the next write that needs the room tries again; NO_MEMORY: nothing was written; INVALID: a forked child
  *
  * Threads  any. Concurrent writers share one write to the log.
  * Cost     one append to the log; waits when compaction is far behind.

@@ -9,7 +9,8 @@
  * The chain of logs. Each names its predecessor and the length that one ended with. A log that ends earlier, in a bad spot
  * or too short, was either synced once, as watermarks of later fragments or the manifest tell, and then it is damage; or it
  * never was, and then it is where the crash cut: what follows in this log and all later logs are dropped, because the
- * survivors are a prefix of what was written.
+ * survivors are a prefix of what was written. A log whose name stands in the end record of another, or in the manifest, was
+ * there, so it is never the crash that took it.
  *
  * Leftovers. By the time they are removed every table of the manifest and every log it needs has been seen whole, so a table
  * that the manifest does not list is the output of a job that never counted (its inputs or its log are here), and a log
@@ -180,8 +181,11 @@ tm_create_store(tamis_db *db, tamis_error *err)
     status = tm_version_create(&db->env, NULL, NULL, 0, NULL, 0, &db->version, err);
     if (status == TAMIS_OK)
         status = write_first_manifest(db, err);
+    start.hash_seed = db->hash_seed;
     if (status == TAMIS_OK)
         status = tm_wal_create(db, db->next_file_number++, &start, &db->wal, err);
+    if (status == TAMIS_OK)
+        status = db->env.fs->sync(db->env.fs->ctx, db->wal.file, err); // W4
     if (status == TAMIS_OK)
         status = name_first_log(db, err);
     if (status == TAMIS_OK)
@@ -332,6 +336,15 @@ replay_batch(struct replay *replay, const struct tm_wal_record *record, const ch
     return TAMIS_OK;
 }
 
+/* What is wrong with the first record of a log, or NULL. */
+static const char *
+wrong_start(const struct replay *replay, const struct tm_wal_record *record)
+{
+    if (record->kind != TM_WAL_START)
+        return "no start record"; // W1
+    return record->start.hash_seed != replay->db->hash_seed ? "a log of another store" : NULL;
+}
+
 /* Check that the log continues where the one before it ended. */
 static tamis_status
 check_start(struct replay *replay, size_t index, const struct tm_wal_start *start,
@@ -373,8 +386,8 @@ peek_start(struct replay *replay, size_t index, struct tm_wal_start *start_out, 
     if (status == TAMIS_OK && *found_out) {
         const char *wrong = tm_wal_decode(bytes, &record, &unsupported);
 
-        if (wrong == NULL && record.kind != TM_WAL_START)
-            wrong = "no start record"; // W1
+        if (wrong == NULL)
+            wrong = wrong_start(replay, &record);
         if (wrong != NULL)
             status = TM_FAIL(err, unsupported ? TAMIS_UNSUPPORTED : TAMIS_CORRUPT,
                              "%s: offset 0: %s", name, wrong);
@@ -384,11 +397,27 @@ peek_start(struct replay *replay, size_t index, struct tm_wal_start *start_out, 
     return status;
 }
 
-/* The log ended at reader->end_offset. Did the crash cut there, or is that all there was, or is it damage? */
+/* A log says that `next_number` follows, so it was there (W4). */
+static tamis_status
+check_successor(const struct replay *replay, size_t index, uint64_t next_number, const char *name,
+                tamis_error *err)
+{
+    char missing[TM_NAME_BYTES_MAX];
+
+    if (next_number == 0 ||
+        (index + 1 < replay->count &&
+         replay->listing->files[replay->first + index + 1].number == next_number))
+        return TAMIS_OK;
+    return TM_FAIL(err, TAMIS_CORRUPT, "%s is missing: %s says that it follows",
+                   tm_name_make(TM_NAME_LOG, next_number, missing), name);
+}
+
+/* The log holds replay->tail.predecessor_bytes. Did the crash cut there, or is that all there was, or is it damage? */
 static tamis_status
 judge_end(struct replay *replay, size_t index, struct tm_record_reader *reader, tamis_error *err)
 {
-    uint64_t expected = reader->end_offset; // where the log ended, as far as anybody knows
+    uint64_t found = replay->tail.predecessor_bytes;
+    uint64_t expected = found; // where the log ended, as far as anybody knows
     struct tm_wal_start next = {0};
     uint64_t synced_bytes;
     bool next_found = false;
@@ -402,13 +431,13 @@ judge_end(struct replay *replay, size_t index, struct tm_record_reader *reader, 
         if (next_found && next.predecessor_number == reader->number)
             expected = next.predecessor_bytes;
     }
-    if (reader->end_offset == expected && (next_found || reader->stop == NULL) &&
+    if (found == expected && (next_found || reader->stop == NULL) &&
         replay->state->log_end_number != reader->number)
         return TAMIS_OK; // whole
     status = find_synced_bytes(replay, index, reader, &synced_bytes, err);
     if (status != TAMIS_OK)
         return status;
-    cuts = reader->end_offset != expected || (index + 1 < replay->count && !next_found);
+    cuts = found != expected || (index + 1 < replay->count && !next_found);
     if (reader->end_offset < synced_bytes && (synced_bytes != UINT64_MAX || cuts))
         return TM_FAIL(err, TAMIS_CORRUPT, "%s: offset %llu: %s, although %s was synced",
                        reader->name, (unsigned long long)reader->end_offset,
@@ -424,6 +453,8 @@ replay_log(struct replay *replay, size_t index, tamis_error *err)
     struct tm_record_reader reader;
     tamis_file *file;
     char name[TM_NAME_BYTES_MAX];
+    uint64_t length = 0;      // up to the end record
+    uint64_t next_number = 0; // what the end record says
     bool first = true;
     tamis_status status;
 
@@ -442,23 +473,35 @@ replay_log(struct replay *replay, size_t index, tamis_error *err)
         if (status != TAMIS_OK || !found)
             break;
         wrong = tm_wal_decode(bytes, &record, &unsupported);
-        if (wrong == NULL && (record.kind == TM_WAL_START) != first)
-            wrong = first ? "no start record" : "a second start record"; // W1
+        if (wrong == NULL && first)
+            wrong = wrong_start(replay, &record);
+        else if (wrong == NULL && (record.kind == TM_WAL_START || next_number != 0))
+            wrong = next_number != 0 ? "a record behind the end" : "a second start record"; // W1
         if (wrong != NULL) {
             status = TM_FAIL(err, unsupported ? TAMIS_UNSUPPORTED : TAMIS_CORRUPT,
                              "%s: record before offset %llu: %s", name,
                              (unsigned long long)reader.end_offset, wrong);
             break;
         }
+        if (record.kind == TM_WAL_END) {
+            next_number = record.next_number;
+            continue;
+        }
         status = first ? check_start(replay, index, &record.start, name, err)
                        : replay_batch(replay, &record, name, reader.end_offset, err);
         if (status != TAMIS_OK)
             break;
+        length = reader.end_offset;
         first = false;
     }
+    if (status == TAMIS_OK && first && reader.number == replay->state->log_number)
+        status = TM_FAIL(err, TAMIS_CORRUPT, "%s: offset 0: expected a start record, found %s", name,
+                         reader.stop != NULL ? reader.stop : "an empty file"); // W4
+    if (status == TAMIS_OK)
+        status = check_successor(replay, index, next_number, name, err);
     if (status == TAMIS_OK) {
         replay->tail.predecessor_number = reader.number;
-        replay->tail.predecessor_bytes = reader.end_offset;
+        replay->tail.predecessor_bytes = length;
         status = judge_end(replay, index, &reader, err);
     }
     close_log(replay, file, &reader);
@@ -669,7 +712,10 @@ tm_recover(tamis_db *db, tamis_error *err)
     db->last_sequence = replay.last_sequence;
     atomic_store_explicit(&db->visible_sequence, db->last_sequence, memory_order_release);
     replay.tail.last_sequence = db->last_sequence;
+    replay.tail.hash_seed = db->hash_seed;
     status = tm_wal_create(db, db->next_file_number++, &replay.tail, &db->wal, err);
+    if (status == TAMIS_OK)
+        status = db->env.fs->sync(db->env.fs->ctx, db->wal.file, err); // W4
     if (status == TAMIS_OK)
         status = start_new_manifest(db, err);
     if (status == TAMIS_OK)

@@ -15,6 +15,7 @@ tm_wal_encode_start(uint8_t bytes[TM_WAL_START_BYTES], const struct tm_wal_start
     tm_put_u64(bytes + 8, start->predecessor_number);
     tm_put_u64(bytes + 16, start->predecessor_bytes);
     tm_put_u64(bytes + 24, start->last_sequence);
+    tm_put_u64(bytes + 32, start->hash_seed);
 }
 
 void
@@ -25,6 +26,14 @@ tm_wal_encode_batch_header(uint8_t bytes[TM_WAL_BATCH_HEADER_BYTES], uint64_t se
     bytes[0] = TM_WAL_BATCH;
     tm_put_u64(bytes + 8, sequence);
     tm_put_u32(bytes + 16, operation_count);
+}
+
+void
+tm_wal_encode_end(uint8_t bytes[TM_WAL_END_BYTES], uint64_t next_number)
+{
+    memset(bytes, 0, TM_WAL_END_BYTES);
+    bytes[0] = TM_WAL_END;
+    tm_put_u64(bytes + 8, next_number);
 }
 
 const char *
@@ -47,6 +56,7 @@ tm_wal_decode(tamis_slice record, struct tm_wal_record *out, bool *unsupported_o
         out->start.predecessor_number = tm_get_u64(bytes + 8);
         out->start.predecessor_bytes = tm_get_u64(bytes + 16);
         out->start.last_sequence = tm_get_u64(bytes + 24);
+        out->start.hash_seed = tm_get_u64(bytes + 32);
         return NULL;
     }
     if (out->kind == TM_WAL_BATCH) {
@@ -56,6 +66,12 @@ tm_wal_decode(tamis_slice record, struct tm_wal_record *out, bool *unsupported_o
         out->operation_count = tm_get_u32(bytes + 16);
         out->operations = tm_slice(bytes + TM_WAL_BATCH_HEADER_BYTES,
                                    record.length - TM_WAL_BATCH_HEADER_BYTES);
+        return NULL;
+    }
+    if (out->kind == TM_WAL_END) {
+        if (record.length != TM_WAL_END_BYTES)
+            return "an end record of the wrong length";
+        out->next_number = tm_get_u64(bytes + 8);
         return NULL;
     }
     *unsupported_out = true;

@@ -2,7 +2,8 @@
  *
  * engine/worker.c -- the two background threads, and waiting for them.
  *
- *     flush thread     old log: sync, close  ->  immutable memtable: table, manifest, remove its log  ->  trash: remove
+ *     flush thread     old log: sync, close  ->  new log: sync  ->  immutable memtable: table, manifest, remove its log
+ *                      ->  trash: remove
  *     compact thread   a manual request's next step, else the job that is most due
  *
  * A flush that fails leaves the memtable and its log where they are; the error is handed to the next write that needs the room,
@@ -55,6 +56,23 @@ settle_old_wal(tamis_db *db)
     tm_notify(db);
 }
 
+/* The log that the manifest is about to name has its start record for good (W4). With the mutex held (let go meanwhile). */
+static tamis_status
+settle_new_wal(tamis_db *db, tamis_error *err)
+{
+    tamis_file *file = db->wal.file; // stays: no rotation while a memtable is being flushed
+    tamis_status status;
+
+    if (db->synced.number == db->wal.number)
+        return TAMIS_OK;
+    tm_unlock(db);
+    status = db->env.fs->sync(db->env.fs->ctx, file, err);
+    tm_lock(db);
+    if (status != TAMIS_OK)
+        tm_set_failure(db, status, err);
+    return status;
+}
+
 static void
 remove_log(tamis_db *db, uint64_t number)
 {
@@ -80,7 +98,9 @@ flush_imm(tamis_db *db)
     tamis_error err;
     tamis_status status;
 
-    status = tm_snapshot_list(db, &snapshots, &snapshot_count, &err);
+    status = settle_new_wal(db, &err);
+    if (status == TAMIS_OK)
+        status = tm_snapshot_list(db, &snapshots, &snapshot_count, &err);
     if (status == TAMIS_OK) {
         tm_unlock(db);
         status = tm_flush_memtable(db, db->imm, snapshots, snapshot_count, &outputs, &err);

@@ -31,6 +31,9 @@ tm_wal_create(tamis_db *db, uint64_t number, const struct tm_wal_start *start,
     tm_name_make(TM_NAME_LOG, number, name);
     status = db->env.fs->create(db->env.fs->ctx, db->dir, name, TAMIS_FILE_LOG, &wal.file, err);
     wal.writer.file = wal.file;
+    // What was synced of the log before is told here, where it is read even if nothing else follows. Nobody changes it now:
+    // the leader is here, and no old log waits for its sync.
+    wal.writer.watermark = db->synced;
     tm_wal_encode_start(bytes, start);
     if (status == TAMIS_OK)
         status = tm_record_add(&wal.writer, &piece, 1, err);
@@ -56,6 +59,21 @@ tm_wal_close(tamis_db *db, struct tm_wal *wal, tamis_error *err)
     return status;
 }
 
+/* The log's last record: another one follows (W4). Leader, without the mutex. */
+static tamis_status
+end_log(tamis_db *db, uint64_t next_number, tamis_error *err)
+{
+    uint8_t bytes[TM_WAL_END_BYTES];
+    tamis_slice piece = {bytes, sizeof bytes};
+    tamis_status status;
+
+    tm_wal_encode_end(bytes, next_number);
+    status = tm_record_add(&db->wal.writer, &piece, 1, err);
+    if (status == TAMIS_OK)
+        status = tm_record_flush(&db->wal.writer, err);
+    return status;
+}
+
 /* ---- Room ----------------------------------------------------------------------------------------- */
 
 /* Move on to a new memtable and a new log. Leader, mutex held (let go while the file is made). */
@@ -65,7 +83,8 @@ rotate(tamis_db *db, tamis_error *err)
     struct tm_memtable *mem = tm_memtable_create(&db->env);
     struct tm_view *view = tm_view_alloc(db);
     struct tm_wal wal;
-    struct tm_wal_start start = {db->wal.number, db->wal.writer.offset, db->last_sequence};
+    struct tm_wal_start start = {db->wal.number, db->wal.writer.offset, db->last_sequence,
+                                 db->hash_seed};
     tamis_error failure = {0};
     uint64_t number = db->next_file_number;
     tamis_status status;
@@ -76,8 +95,14 @@ rotate(tamis_db *db, tamis_error *err)
         goto out;
     }
     db->next_file_number++;
+    db->wal.writer.watermark = db->synced;
     tm_unlock(db);
     status = tm_wal_create(db, number, &start, &wal, &failure);
+    if (status == TAMIS_OK) {
+        status = end_log(db, number, &failure);
+        if (status != TAMIS_OK)
+            (void)tm_wal_close(db, &wal, NULL); // after the first error
+    }
     tm_lock(db);
     if (tm_is_out_of_memory(status, &failure)) {
         if (err != NULL)

@@ -30,6 +30,9 @@ enum {
     LONG_BYTES_MIN = 65536,
 };
 
+// Out of reach, and far enough from the end that no addition overflows.
+#define FILE_NUMBER_MAX (UINT64_C(1) << 63)
+
 /* ---- Encoding ------------------------------------------------------------------------------------- */
 
 /* The longest field without keys: a table's integers. */
@@ -318,9 +321,13 @@ tm_edit_decode(const struct tm_env *env, tamis_slice record, struct tm_edit *edi
             break;
         case TAG_NEXT_FILE:
             edit->next_file_number = tm_cursor_varint(&field);
+            if (edit->next_file_number > FILE_NUMBER_MAX)
+                wrong = "a file number beyond the greatest";
             break;
         case TAG_LAST_SEQUENCE:
             edit->last_sequence = tm_cursor_varint(&field);
+            if (edit->last_sequence > TM_SEQUENCE_MAX)
+                wrong = "a sequence beyond the greatest";
             break;
         case TAG_LOG:
             edit->has_log_number = true;

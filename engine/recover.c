@@ -27,6 +27,9 @@
 
 #include "engine/db_internal.h"
 
+// Files that a store makes between two edits of its manifest are a handful to a few thousand.
+#define NUMBER_GAP_MAX UINT64_C(0xffffffff)
+
 /* ---- The directory -------------------------------------------------------------------------------- */
 
 struct listing_walk {
@@ -667,6 +670,18 @@ start_new_manifest(tamis_db *db, tamis_error *err)
     return status;
 }
 
+/* A file whose number no life of this store can have reached would take all numbers with it. */
+static tamis_status
+check_numbers(const struct tm_listing *listing, const struct tm_edit *state, tamis_error *err)
+{
+    if (listing->number_max <= state->next_file_number ||
+        listing->number_max - state->next_file_number <= NUMBER_GAP_MAX)
+        return TAMIS_OK;
+    return TM_FAIL(err, TAMIS_CORRUPT, "a file has number %llu, but the store is at %llu only",
+                   (unsigned long long)listing->number_max,
+                   (unsigned long long)state->next_file_number);
+}
+
 tamis_status
 tm_recover(tamis_db *db, tamis_error *err)
 {
@@ -684,6 +699,9 @@ tm_recover(tamis_db *db, tamis_error *err)
         goto out;
     db->hash_seed = state.hash_seed;
     db->table_options.hash_seed = state.hash_seed;
+    status = check_numbers(&listing, &state, err);
+    if (status != TAMIS_OK)
+        goto out;
     // No number that anything in the directory has is used again, whatever the manifest knows of it.
     db->next_file_number = state.next_file_number;
     if (db->next_file_number <= listing.number_max)

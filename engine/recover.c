@@ -682,6 +682,25 @@ check_numbers(const struct tm_listing *listing, const struct tm_edit *state, tam
                    (unsigned long long)state->next_file_number);
 }
 
+/* Recovery failed. Unless CURRENT names it already nobody needs what was made, and it must not pile up with each try. */
+static void
+remove_new_files(tamis_db *db, uint64_t first_number, uint64_t manifest_number)
+{
+    static const enum tm_name_kind kinds[] = {TM_NAME_MANIFEST, TM_NAME_TABLE, TM_NAME_LOG};
+    uint64_t current;
+
+    if (db->next_file_number <= first_number ||
+        tm_current_read(&db->env, db->dir, &current, NULL) != TAMIS_OK ||
+        current != manifest_number)
+        return;
+    for (uint64_t number = first_number; number < db->next_file_number; number++)
+        for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+            char name[TM_NAME_BYTES_MAX];
+
+            (void)remove_named(db, tm_name_make(kinds[i], number, name), NULL); // after the first error
+        }
+}
+
 tamis_status
 tm_recover(tamis_db *db, tamis_error *err)
 {
@@ -689,6 +708,7 @@ tm_recover(tamis_db *db, tamis_error *err)
     struct tm_edit state = {0};
     struct replay replay = {.db = db, .state = &state, .listing = &listing};
     uint64_t manifest_number;
+    uint64_t first_number = UINT64_MAX; // of what is made here
     tamis_status status;
 
     status = tm_manifest_load(&db->env, db->dir, &state, &manifest_number, err);
@@ -706,6 +726,7 @@ tm_recover(tamis_db *db, tamis_error *err)
     db->next_file_number = state.next_file_number;
     if (db->next_file_number <= listing.number_max)
         db->next_file_number = listing.number_max + 1;
+    first_number = db->next_file_number;
     replay.last_sequence = state.last_sequence;
 
     status = open_tables(db, &state, err);
@@ -745,6 +766,8 @@ tm_recover(tamis_db *db, tamis_error *err)
 out:
     if (status != TAMIS_OK && replay.outputs.count != 0)
         tm_outputs_discard(db, &replay.outputs);
+    if (status != TAMIS_OK)
+        remove_new_files(db, first_number, manifest_number);
     tm_memtable_unref(replay.mem);
     tm_edit_release(&db->env, &state);
     tm_listing_release(&db->env, &listing);

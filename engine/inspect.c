@@ -10,50 +10,63 @@
 /* ---- Records of both kinds ------------------------------------------------------------------------ */
 
 static void
-show_wal_record(struct tm_text *out, tamis_slice bytes, uint64_t offset, bool entries)
+show_start(struct tm_text *out, const struct tm_wal_start *start)
 {
-    struct tm_wal_record record;
-    struct tm_batch_cursor cursor;
-    struct tm_entry entry;
-    bool unsupported;
-    const char *wrong = tm_wal_decode(bytes, &record, &unsupported);
-    uint64_t sequence;
-    int more;
+    tm_text_emit(
+        out, "start, after log %llu of %llu bytes, last sequence %llu, hash seed %016llx\n",
+        (unsigned long long)start->predecessor_number, (unsigned long long)start->predecessor_bytes,
+        (unsigned long long)start->last_sequence, (unsigned long long)start->hash_seed);
+}
 
-    if (wrong != NULL) {
-        tm_text_emit(out, "record %llu: %s\n", (unsigned long long)offset, wrong);
-        return;
-    }
-    if (record.kind == TM_WAL_START) {
-        tm_text_emit(out, "record %llu: start, after log %llu of %llu bytes, last sequence %llu\n",
-                     (unsigned long long)offset,
-                     (unsigned long long)record.start.predecessor_number,
-                     (unsigned long long)record.start.predecessor_bytes,
-                     (unsigned long long)record.start.last_sequence);
-        return;
-    }
-    tm_text_emit(out, "record %llu: batch, sequence %llu, %u operations, %zu bytes\n",
-                 (unsigned long long)offset, (unsigned long long)record.sequence,
-                 (unsigned)record.operation_count, record.operations.length);
-    if (!entries)
-        return;
-    sequence = record.sequence;
-    cursor.next = record.operations.data;
-    cursor.end = cursor.next + record.operations.length;
-    while (!out->stopped && (more = tm_batch_next(&cursor, &entry)) != 0) {
-        if (more < 0) {
-            tm_text_emit(out, "  malformed operation\n");
-            return;
-        }
+/* What is wrong with the operations, or NULL. */
+static const char *
+show_operations(struct tm_text *out, const struct tm_wal_record *record)
+{
+    const uint8_t *operations = record->operations.data;
+    struct tm_batch_cursor cursor = {operations, operations + record->operations.length};
+    uint64_t sequence = record->sequence;
+    struct tm_entry entry;
+    int more = 0;
+
+    while (!out->stopped && (more = tm_batch_next(&cursor, &entry)) > 0) {
         tm_text_emit(out, "  %llu %s ", (unsigned long long)sequence++,
                      entry.kind == TM_KIND_PUT ? "put" : "delete");
         tm_text_bytes(out, entry.key);
         if (entry.kind == TM_KIND_PUT) {
-            tm_text_emit(out, " = ");
+            tm_text_emit(out, "\t");
             tm_text_bytes(out, entry.value);
         }
         tm_text_emit(out, "\n");
     }
+    return more < 0 ? "a malformed operation" : NULL;
+}
+
+static tamis_status
+show_wal_record(struct tm_text *out, const char *name, tamis_slice bytes, uint64_t offset,
+                bool entries, tamis_error *err)
+{
+    struct tm_wal_record record;
+    bool unsupported;
+    const char *wrong = tm_wal_decode(bytes, &record, &unsupported);
+
+    tm_text_emit(out, "record %llu: ", (unsigned long long)offset);
+    if (wrong != NULL)
+        tm_text_emit(out, "%s\n", wrong);
+    else if (record.kind == TM_WAL_START)
+        show_start(out, &record.start);
+    else if (record.kind == TM_WAL_END)
+        tm_text_emit(out, "end, log %llu follows\n", (unsigned long long)record.next_number);
+    else {
+        tm_text_emit(out, "batch, sequence %llu, %u operations, %zu bytes\n",
+                     (unsigned long long)record.sequence, (unsigned)record.operation_count,
+                     record.operations.length);
+        if (entries)
+            wrong = show_operations(out, &record);
+    }
+    if (wrong != NULL)
+        return TM_FAIL(err, unsupported ? TAMIS_UNSUPPORTED : TAMIS_CORRUPT,
+                       "%s: record at offset %llu: %s", name, (unsigned long long)offset, wrong);
+    return TAMIS_OK;
 }
 
 static void
@@ -82,8 +95,8 @@ show_edit_table(struct tm_text *out, const struct tm_edit_file *file)
 }
 
 static tamis_status
-show_edit(const struct tm_env *env, struct tm_text *out, tamis_slice bytes, uint64_t offset,
-          tamis_error *err)
+show_edit(const struct tm_env *env, struct tm_text *out, const char *name, tamis_slice bytes,
+          uint64_t offset, tamis_error *err)
 {
     struct tm_edit edit;
     const char *wrong = "";
@@ -93,7 +106,8 @@ show_edit(const struct tm_env *env, struct tm_text *out, tamis_slice bytes, uint
         return TM_NO_MEMORY(err, bytes.length);
     if (status != TAMIS_OK) {
         tm_text_emit(out, "record %llu: %s\n", (unsigned long long)offset, wrong);
-        return TAMIS_OK;
+        return TM_FAIL(err, status, "%s: record at offset %llu: %s", name,
+                       (unsigned long long)offset, wrong);
     }
     tm_text_emit(out, "record %llu: %s\n", (unsigned long long)offset,
                  edit.is_snapshot ? "snapshot" : "edit");
@@ -144,9 +158,9 @@ show_records(const struct tm_env *env, tamis_dir *dir, const char *name, enum tm
         if (status != TAMIS_OK || !found)
             break;
         if (kind == TM_NAME_LOG)
-            show_wal_record(out, bytes, offset, entries);
+            status = show_wal_record(out, name, bytes, offset, entries, err);
         else
-            status = show_edit(env, out, bytes, offset, err);
+            status = show_edit(env, out, name, bytes, offset, err);
     }
     if (status == TAMIS_OK && !found) {
         tm_text_emit(out, "end %llu: %s\n", (unsigned long long)reader.end_offset,
@@ -222,14 +236,17 @@ tamis_inspect(const char *path, bool entries,
                          tm_runtime_posix()};
     struct tm_text out = {sink, arg, false};
     struct tm_buf directory = {0};
-    const char *slash = strrchr(path, '/');
-    const char *name = slash != NULL ? slash + 1 : path;
+    const char *slash, *name;
     tamis_dir *dir = NULL;
     enum tm_name_kind kind;
     uint64_t number;
     bool created;
     tamis_status status;
 
+    if (path == NULL || sink == NULL)
+        return TM_FAIL(err, TAMIS_INVALID, "the path and the sink are required");
+    slash = strrchr(path, '/');
+    name = slash != NULL ? slash + 1 : path;
     kind = tm_name_parse(name, &number);
     if (kind != TM_NAME_CURRENT && kind != TM_NAME_MANIFEST && kind != TM_NAME_TABLE &&
         kind != TM_NAME_LOG)

@@ -87,6 +87,7 @@ rotate(tamis_db *db, tamis_error *err)
                                  db->hash_seed};
     tamis_error failure = {0};
     uint64_t number = db->next_file_number;
+    bool nothing_happened;
     tamis_status status;
 
     assert(db->imm == NULL && db->old_wal.number == 0); // E3, E4: the flush thread synced it before flushing
@@ -98,13 +99,14 @@ rotate(tamis_db *db, tamis_error *err)
     db->wal.writer.watermark = db->synced;
     tm_unlock(db);
     status = tm_wal_create(db, number, &start, &wal, &failure);
+    nothing_happened = tm_is_out_of_memory(status, &failure);
     if (status == TAMIS_OK) {
         status = end_log(db, number, &failure);
         if (status != TAMIS_OK)
             (void)tm_wal_close(db, &wal, NULL); // after the first error
     }
     tm_lock(db);
-    if (tm_is_out_of_memory(status, &failure)) {
+    if (nothing_happened) {
         if (err != NULL)
             *err = failure;
         goto out;

@@ -5,8 +5,10 @@
 #include "tests/engine/one_store.h"
 
 #include <math.h>
+#include <unistd.h>
 
-#include "sstable/env.h"
+#include "engine/record_log.h"
+#include "engine/wal.h"
 #include "tests/support/rng.h"
 
 /* Three overlapping tables of level 0 over a deeper level, and a memtable. */
@@ -447,7 +449,8 @@ inspect(const char *name, bool entries)
     ck_assert_int_eq(text.bytes[text.length - 1], '\n');
     ck_assert_str_eq(text.bytes, again.bytes); // nothing that changes by itself
     for (size_t i = 0; i < text.length; i++)
-        ck_assert(text.bytes[i] == '\n' || (text.bytes[i] >= ' ' && text.bytes[i] <= '~'));
+        ck_assert(text.bytes[i] == '\n' || text.bytes[i] == '\t' ||
+                  (text.bytes[i] >= ' ' && text.bytes[i] <= '~'));
     free(again.bytes);
     free(file);
     return text.bytes;
@@ -521,6 +524,9 @@ START_TEST(what_is_no_file_of_a_store_is_not_inspected)
     ck_assert_int_eq(try_inspect("MANIFEST-999999"), TAMIS_NOT_FOUND);
     ck_assert_int_eq(try_inspect("missing/CURRENT"), TAMIS_NOT_FOUND);
     ck_assert_int_eq(try_inspect("../CURRENT"), TAMIS_NOT_FOUND);
+    check_status(tamis_inspect(NULL, true, take_text, NULL, NULL, &one.err), TAMIS_INVALID,
+                 one.err);
+    check_status(tamis_inspect(one.path, true, NULL, NULL, NULL, &one.err), TAMIS_INVALID, one.err);
 }
 END_TEST
 
@@ -562,14 +568,14 @@ expect_entries(const char *text)
         const char *put = strstr(line, " put ");
 
         if (line[0] == ' ' && put != NULL && put < end) {
-            const char *middle = strstr(put, " = ");
+            const char *middle = strchr(put, '\t');
             size_t length;
 
             ck_assert(tamis_iter_valid(iter));
             ck_assert(middle != NULL && middle < end);
             length = unescape(put + 5, middle, bytes);
             ck_assert(tm_slice_equal(tamis_iter_key(iter), tm_slice(bytes, length)));
-            length = unescape(middle + 3, end, bytes);
+            length = unescape(middle + 1, end, bytes);
             ck_assert(tm_slice_equal(tamis_iter_value(iter), tm_slice(bytes, length)));
             tamis_iter_next(iter);
             count++;
@@ -583,7 +589,7 @@ expect_entries(const char *text)
 
 START_TEST(entries_are_shown_one_a_line_and_without_loss)
 {
-    static const char *const odd[] = {"", "back\\slash \"quoted\"", "\x1b[31mred",
+    static const char *const odd[] = {"", "back\\slash = \"quoted\"", "\x1b[31mred",
                                       "d\xc3\xa4t\xc3\xa4\n\t"};
     tamis_table_stats table = {0};
     struct rng rng = rng_from(40);
@@ -634,13 +640,60 @@ START_TEST(a_log_shows_each_batch_and_its_operations)
             snprintf(name, sizeof name, "%.20s", entry->d_name);
     closedir(directory);
     text = inspect(name, true);
-    ck_assert_ptr_nonnull(strstr(text, "  1 put a\\x0ab = \\x01\n  2 delete c\n"));
-    ck_assert_ptr_nonnull(strstr(text, "  3 put d = \n"));
+    ck_assert_ptr_nonnull(strstr(text, "  1 put a\\x0ab\t\\x01\n  2 delete c\n"));
+    ck_assert_ptr_nonnull(strstr(text, "  3 put d\t\n"));
     free(text);
     text = inspect(name, false);
     ck_assert_uint_eq(count_in(text, ": batch, "), 2);
     ck_assert_ptr_null(strstr(text, "put"));
     free(text);
+}
+END_TEST
+
+/* A file of one record. */
+static void
+write_record(const char *name, tamis_file_kind kind, uint64_t number, tamis_slice record)
+{
+    const tamis_fs *fs = tamis_fs_posix();
+    struct tm_env env = {tm_allocator_default(), fs, tm_runtime_posix()};
+    struct tm_record_writer writer;
+    tamis_dir *dir;
+    tamis_file *file;
+    bool created;
+
+    check_ok(fs->open_dir(fs->ctx, one.path, false, &created, &dir, &one.err), one.err);
+    check_ok(fs->create(fs->ctx, dir, name, kind, &file, &one.err), one.err);
+    check_ok(tm_record_writer_init(&writer, &env, file, number, &one.err), one.err);
+    check_ok(tm_record_add(&writer, &record, 1, &one.err), one.err);
+    check_ok(tm_record_flush(&writer, &one.err), one.err);
+    tm_record_writer_deinit(&writer);
+    check_ok(fs->close(fs->ctx, file, &one.err), one.err);
+    fs->close_dir(fs->ctx, dir);
+}
+
+START_TEST(a_record_that_is_sound_but_says_nothing_we_know_is_damage)
+{
+    uint8_t batch[TM_WAL_BATCH_HEADER_BYTES + 1];
+    tamis_slice records[] = {{"\x09", 1}, {"\x01", 1}, {batch, sizeof batch}, {"\xff\xff", 2}};
+    tamis_status expected[] = {TAMIS_UNSUPPORTED, TAMIS_CORRUPT, TAMIS_CORRUPT, TAMIS_CORRUPT};
+
+    tm_wal_encode_batch_header(batch, 1, 1);
+    batch[TM_WAL_BATCH_HEADER_BYTES] = 0xff; // no operation
+    for (int i = 0; i < 4; i++) {
+        const char *name = i < 3 ? "900001.wal" : "MANIFEST-900001";
+        char *file = temp_dir_path(one.path, name);
+        struct text text = {0};
+
+        write_record(name, i < 3 ? TAMIS_FILE_LOG : TAMIS_FILE_MANIFEST, 900001, records[i]);
+        check_status(tamis_inspect(file, true, take_text, &text, NULL, &one.err), expected[i],
+                     one.err);
+        ck_assert_ptr_nonnull(strstr(one.err.message, name));
+        ck_assert_ptr_nonnull(strstr(one.err.message, "offset 0"));
+        ck_assert_ptr_nonnull(strstr(text.bytes, "record 0: "));
+        ck_assert_int_eq(unlink(file), 0);
+        free(text.bytes);
+        free(file);
+    }
 }
 END_TEST
 
@@ -687,6 +740,7 @@ main(void)
     tcase_add_test(tests, what_is_no_file_of_a_store_is_not_inspected);
     tcase_add_test(tests, entries_are_shown_one_a_line_and_without_loss);
     tcase_add_test(tests, a_log_shows_each_batch_and_its_operations);
+    tcase_add_test(tests, a_record_that_is_sound_but_says_nothing_we_know_is_damage);
     tcase_add_test(tests, a_sink_that_has_enough_is_left_alone);
     suite_add_tcase(suite, tests);
     return check_run(suite);

@@ -56,7 +56,7 @@ for command in 'scan s' 'stats s' 'get --trace s x'; do
 done
 for file in s/*.sst s/MANIFEST-* s/CURRENT; do
     expect 0 inspect --entries "$file"
-    if tr -d '\n' <out | grep -q '[[:cntrl:]]'; then
+    if tr -d '\n\t' <out | grep -q '[[:cntrl:]]'; then
         problem "inspect $file writes control bytes"
     fi
 done

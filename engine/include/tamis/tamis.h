@@ -418,10 +418,11 @@ TAMIS_API tamis_status tamis_visit_tables(tamis_db *db,
  * Write one file of a store as text that diffs well: a table (*.sst), a log (*.wal), a manifest or CURRENT. Read-only.
  *
  * @param path     of the file
- * @param entries  every entry too, not only the structure
+ * @param entries  every entry too, not only the structure: sequence, put or delete, key, and for a put a tab and the value
  * @param sink     receives pieces of text; false stops
  * @param fs       NULL: tamis_fs_posix()
- * @return OK; NOT_FOUND; INVALID: no name of ours; CORRUPT: damaged (what could be read was written before); IO, NO_MEMORY
+ * @return OK; NOT_FOUND; INVALID: no name of ours, or no path or sink; CORRUPT, UNSUPPORTED: what stands before the damage
+ *         was written; IO, NO_MEMORY
  */
 TAMIS_API tamis_status tamis_inspect(const char *path, bool entries,
                                      bool (*sink)(void *arg, const char *text, size_t length),

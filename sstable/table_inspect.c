@@ -98,7 +98,7 @@ show_entries(struct tm_text *out, struct tm_table *table, size_t number, tamis_e
         tm_text_bytes(out, tm_slice(view.prefix, view.prefix_length));
         tm_text_bytes(out, entry.suffix);
         if (entry.kind == TM_KIND_PUT) {
-            tm_text_emit(out, " = ");
+            tm_text_emit(out, "\t");
             tm_text_bytes(out, entry.value);
         }
         tm_text_emit(out, "\n");

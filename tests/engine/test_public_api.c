@@ -929,6 +929,55 @@ START_TEST(files_are_made_through_the_file_system_given)
 }
 END_TEST
 
+static tamis_status
+refuse_lock(void *ctx, tamis_dir *dir, tamis_lock **lock_out, tamis_error *error)
+{
+    (void)ctx;
+    (void)dir;
+    *lock_out = NULL;
+    *error = (tamis_error){.code = TAMIS_IO, .where = "here", .message = "no locks today"};
+    return TAMIS_IO;
+}
+
+static tamis_status
+refuse_create(void *ctx, tamis_dir *dir, const char *name, tamis_file_kind kind,
+              tamis_file **file_out, tamis_error *error)
+{
+    (void)ctx;
+    (void)dir;
+    (void)name;
+    (void)kind;
+    *file_out = NULL;
+    *error = (tamis_error){.code = TAMIS_NO_SPACE, .where = "here", .message = "no room today"};
+    return TAMIS_NO_SPACE;
+}
+
+START_TEST(a_creation_that_fails_leaves_no_store_and_can_be_repeated)
+{
+    tamis_db *none = NULL;
+
+    fs = *tamis_fs_posix();
+    fs.lock = refuse_lock;
+    options.fs = &fs;
+    check_status(tamis_open(path, &options, &none, &err), TAMIS_IO, err);
+    ck_assert_str_eq(err.message, "no locks today");
+    ck_assert(!is_there(path)); // nothing was in it yet
+    fs = *tamis_fs_posix();
+    fs.create = refuse_create;
+    check_status(tamis_open(path, &options, &none, &err), TAMIS_NO_SPACE, err);
+    ck_assert_ptr_null(none);
+    options.fs = NULL;
+    options.create_if_missing = false;
+    check_status(tamis_open(path, &options, &none, &err), TAMIS_NOT_FOUND, err);
+    options.create_if_missing = options.error_if_exists = true; // there is none
+    open_store();
+    fill_store(10, 10, true);
+    options.error_if_exists = false;
+    reopen();
+    ck_assert(all_there(10));
+}
+END_TEST
+
 START_TEST(options_are_copied_at_open)
 {
     open_store();
@@ -1188,6 +1237,7 @@ main(void)
     tcase_add_test(tests, compression_saves_where_there_is_something_to_save);
     tcase_add_test(tests, all_memory_comes_from_the_allocator_and_goes_back);
     tcase_add_test(tests, files_are_made_through_the_file_system_given);
+    tcase_add_test(tests, a_creation_that_fails_leaves_no_store_and_can_be_repeated);
     tcase_add_test(tests, options_are_copied_at_open);
     tcase_add_test(tests, an_error_is_left_alone_by_ok_and_by_not_found_of_lookups);
     tcase_add_test(tests, a_wrong_struct_size_is_refused_by_every_call_that_takes_one);

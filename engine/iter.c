@@ -4,6 +4,10 @@
  *
  * Beneath it lies a merge of both memtables, each level-0 table and each deeper level. It holds its view, so that
  * writes, flushes and compactions do not change what it sees. Filters are not asked.
+ *
+ *     entries    a.9 a.4   b.7(deleted) b.2   c.5 c.3          newest version of a key first
+ *     forward    ^ shown from the merge, which stands on it
+ *     backward   the merge walks c.3 c.5 and stands on b.2 when it is known that c.5 is shown: from copies
  */
 #include "engine/db_internal.h"
 
@@ -15,7 +19,11 @@ struct tamis_iter {
     struct tm_buf lower, upper;
     bool has_lower, has_upper;
     bool valid;
-    struct tm_buf key; // the key to leave behind
+    bool backward;                      // where the merge stands: see above
+    tamis_slice key_shown, value_shown; // when valid
+    struct tm_buf key;                  // forward: the key to leave behind; backward: the key shown
+    struct tm_buf value;                // backward: the value shown
+    struct tm_buf target;               // of a seek, whose key may be one that moving overwrites
     tamis_status status;
     tamis_error error;
 };
@@ -27,40 +35,108 @@ fail(tamis_iter *iter, tamis_status status)
     iter->valid = false;
 }
 
-/* Stand on the first visible entry from here on; with `leave` also past every version of iter->key. */
 static void
-settle(tamis_iter *iter, bool leave)
+fail_as_merge(tamis_iter *iter)
+{
+    iter->error = iter->merge->error;
+    fail(iter, iter->merge->status);
+}
+
+/* False: failed for want of memory. */
+static bool
+copy(tamis_iter *iter, struct tm_buf *buf, tamis_slice bytes)
+{
+    tamis_status status;
+
+    buf->length = 0;
+    status = tm_buf_append(&iter->db->env, buf, bytes.data, bytes.length, &iter->error);
+    if (status != TAMIS_OK)
+        fail(iter, status);
+    return status == TAMIS_OK;
+}
+
+static tamis_slice
+kept_key(const tamis_iter *iter)
+{
+    return tm_slice(iter->key.data, iter->key.length);
+}
+
+static bool
+is_below_lower(const tamis_iter *iter, tamis_slice key)
+{
+    return iter->has_lower &&
+           tm_slice_compare(key, tm_slice(iter->lower.data, iter->lower.length)) < 0;
+}
+
+static bool
+is_beyond_upper(const tamis_iter *iter, tamis_slice key)
+{
+    return iter->has_upper &&
+           tm_slice_compare(key, tm_slice(iter->upper.data, iter->upper.length)) >= 0;
+}
+
+/* Show the first visible entry from here on; with `leave` also past every version of the kept key. */
+static void
+settle_forward(tamis_iter *iter, bool leave)
 {
     struct tm_iter *merge = iter->merge;
 
+    iter->backward = false;
     iter->valid = false;
     for (; merge->valid; merge->vtable->next(merge)) {
         const struct tm_entry *entry = &merge->entry;
 
-        if (iter->has_upper &&
-            tm_slice_compare(entry->key, tm_slice(iter->upper.data, iter->upper.length)) >= 0)
+        if (is_beyond_upper(iter, entry->key))
             return;
         if (entry->sequence > iter->sequence)
             continue;
-        if (leave && tm_slice_equal(entry->key, tm_slice(iter->key.data, iter->key.length)))
+        if (leave && tm_slice_equal(entry->key, kept_key(iter)))
             continue;
         if (entry->kind == TM_KIND_PUT) {
+            iter->key_shown = entry->key;
+            iter->value_shown = entry->value;
             iter->valid = true;
             return;
         }
-        iter->key.length = 0; // deleted: its older versions are not seen
-        iter->status = tm_buf_append(&iter->db->env, &iter->key, entry->key.data,
-                                     entry->key.length, &iter->error);
-        if (iter->status != TAMIS_OK) {
-            fail(iter, iter->status);
+        if (!copy(iter, &iter->key, entry->key)) // deleted: its older versions are not seen
             return;
-        }
         leave = true;
     }
-    if (merge->status != TAMIS_OK) {
-        iter->error = merge->error;
-        fail(iter, merge->status);
+    if (merge->status != TAMIS_OK)
+        fail_as_merge(iter);
+}
+
+/* Show the last visible key from here back. The oldest version of a key comes first, so what it is shown as is known when
+ * the next key, or the end, is seen. */
+static void
+settle_backward(tamis_iter *iter)
+{
+    struct tm_iter *merge = iter->merge;
+    bool found = false; // key and value are kept
+
+    iter->backward = true;
+    iter->valid = false;
+    for (; merge->valid; merge->vtable->prev(merge)) {
+        const struct tm_entry *entry = &merge->entry;
+
+        if (found && !tm_slice_equal(entry->key, kept_key(iter)))
+            break;
+        if (is_below_lower(iter, entry->key))
+            break;
+        if (entry->sequence > iter->sequence)
+            continue;
+        found = entry->kind == TM_KIND_PUT;
+        if (found &&
+            (!copy(iter, &iter->key, entry->key) || !copy(iter, &iter->value, entry->value)))
+            return;
     }
+    if (!merge->valid && merge->status != TAMIS_OK) { // newer versions of the kept key may be lost
+        fail_as_merge(iter);
+        return;
+    }
+    iter->valid = found;
+    iter->key_shown = kept_key(iter);
+    iter->value_shown = tm_slice(iter->value.data, iter->value.length);
 }
 
 static bool
@@ -76,14 +152,27 @@ tamis_iter_seek(tamis_iter *iter, tamis_slice key)
 {
     if (!may_move(iter))
         return;
-    if (iter->has_lower) {
-        tamis_slice lower = tm_slice(iter->lower.data, iter->lower.length);
+    if (is_below_lower(iter, key))
+        key = tm_slice(iter->lower.data, iter->lower.length);
+    if (!copy(iter, &iter->target, key))
+        return;
+    iter->merge->vtable->seek(iter->merge, tm_slice(iter->target.data, iter->target.length),
+                              iter->sequence);
+    settle_forward(iter, false);
+}
 
-        if (tm_slice_compare(key, lower) < 0)
-            key = lower;
+void
+tamis_iter_seek_for_prev(tamis_iter *iter, tamis_slice key)
+{
+    if (is_beyond_upper(iter, key)) {
+        tamis_iter_last(iter);
+        return;
     }
-    iter->merge->vtable->seek(iter->merge, key, iter->sequence);
-    settle(iter, false);
+    if (!may_move(iter) || !copy(iter, &iter->target, key))
+        return;
+    iter->merge->vtable->seek_for_prev( // behind every version of the key
+        iter->merge, tm_slice(iter->target.data, iter->target.length), 0);
+    settle_backward(iter);
 }
 
 void
@@ -96,23 +185,56 @@ tamis_iter_first(tamis_iter *iter)
     if (!may_move(iter))
         return;
     iter->merge->vtable->first(iter->merge);
-    settle(iter, false);
+    settle_forward(iter, false);
+}
+
+void
+tamis_iter_last(tamis_iter *iter)
+{
+    if (!may_move(iter))
+        return;
+    if (iter->has_upper) // before every version of the bound: none is so new
+        iter->merge->vtable->seek_for_prev(
+            iter->merge, tm_slice(iter->upper.data, iter->upper.length), UINT64_MAX);
+    else
+        iter->merge->vtable->last(iter->merge);
+    settle_backward(iter);
 }
 
 void
 tamis_iter_next(tamis_iter *iter)
 {
+    struct tm_iter *merge = iter->merge;
+
     if (!iter->valid || !may_move(iter))
         return;
-    iter->key.length = 0;
-    iter->status = tm_buf_append(&iter->db->env, &iter->key, iter->merge->entry.key.data,
-                                 iter->merge->entry.key.length, &iter->error);
-    if (iter->status != TAMIS_OK) {
-        fail(iter, iter->status);
-        return;
+    if (!iter->backward) {
+        if (!copy(iter, &iter->key, merge->entry.key))
+            return;
+        merge->vtable->next(merge);
+    } else if (merge->valid) {
+        merge->vtable->next(merge); // to the versions of the key shown, which are passed over
+    } else {
+        merge->vtable->first(merge);
     }
-    iter->merge->vtable->next(iter->merge);
-    settle(iter, true);
+    settle_forward(iter, true);
+}
+
+void
+tamis_iter_prev(tamis_iter *iter)
+{
+    struct tm_iter *merge = iter->merge;
+
+    if (!iter->valid || !may_move(iter))
+        return;
+    if (!iter->backward) { // newer versions than the one shown stand before it
+        if (!copy(iter, &iter->key, merge->entry.key))
+            return;
+        do
+            merge->vtable->prev(merge);
+        while (merge->valid && tm_slice_equal(merge->entry.key, kept_key(iter)));
+    }
+    settle_backward(iter);
 }
 
 bool
@@ -124,13 +246,13 @@ tamis_iter_valid(const tamis_iter *iter)
 tamis_slice
 tamis_iter_key(const tamis_iter *iter)
 {
-    return iter->merge->entry.key;
+    return iter->valid ? iter->key_shown : tm_slice(NULL, 0);
 }
 
 tamis_slice
 tamis_iter_value(const tamis_iter *iter)
 {
-    return iter->merge->entry.value;
+    return iter->valid ? iter->value_shown : tm_slice(NULL, 0);
 }
 
 tamis_status
@@ -144,8 +266,7 @@ tamis_iter_status(const tamis_iter *iter, tamis_error *err)
 /* ---- Open and close ------------------------------------------------------------------------------- */
 
 static tamis_status
-open_sources(tamis_db *db, const struct tm_view *view, struct tm_iter **merge_out,
-             tamis_error *err)
+open_sources(tamis_db *db, const struct tm_view *view, struct tm_iter **merge_out, tamis_error *err)
 {
     const struct tm_version *version = view->version;
     size_t capacity = 2 + version->level[0].file_count + TAMIS_LEVEL_COUNT - 1;
@@ -186,8 +307,7 @@ open_sources(tamis_db *db, const struct tm_view *view, struct tm_iter **merge_ou
 }
 
 static tamis_status
-copy_bound(tamis_db *db, const tamis_slice *bound, struct tm_buf *buf, bool *has,
-           tamis_error *err)
+copy_bound(tamis_db *db, const tamis_slice *bound, struct tm_buf *buf, bool *has, tamis_error *err)
 {
     tamis_status status;
 
@@ -251,6 +371,8 @@ tamis_iter_close(tamis_iter *iter)
     tm_buf_release(&db->env, &iter->lower);
     tm_buf_release(&db->env, &iter->upper);
     tm_buf_release(&db->env, &iter->key);
+    tm_buf_release(&db->env, &iter->value);
+    tm_buf_release(&db->env, &iter->target);
     tm_release(&db->env, iter, sizeof *iter);
     atomic_fetch_sub_explicit(&db->live_handles, 1, memory_order_release);
 }

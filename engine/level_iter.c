@@ -22,50 +22,42 @@ drop_current(struct level_iter *level)
     level->iter.valid = false;
 }
 
-/* Take over what the current iterator stands on; on to the next files while they end. */
-static void
-settle(struct level_iter *level)
-{
-    while (level->current != NULL) {
-        if (level->current->status != TAMIS_OK) {
-            level->iter.status = level->current->status;
-            level->iter.error = level->current->error;
-            level->iter.valid = false;
-            return;
-        }
-        if (level->current->valid) {
-            level->iter.entry = level->current->entry;
-            level->iter.valid = true;
-            return;
-        }
-        drop_current(level);
-        level->index++;
-        if (level->index == level->count)
-            return;
-        level->iter.status = tm_table_iter(level->files[level->index]->table, level->fill_cache,
-                                           &level->current, &level->iter.error);
-        if (level->iter.status != TAMIS_OK) {
-            level->current = NULL;
-            return;
-        }
-        level->current->vtable->first(level->current);
-    }
-}
-
-/* Begin in file `index`; false when there is none or it cannot be walked. */
+/* Begin in file `index`, which may lie beyond either end. False: it does, or it cannot be walked. */
 static bool
 open_file(struct level_iter *level, size_t index)
 {
     level->iter.status = TAMIS_OK;
     drop_current(level);
     level->index = index;
-    if (index == level->count)
+    if (index >= level->count) // before the first, too
         return false;
     level->iter.status = tm_table_iter(level->files[index]->table, level->fill_cache,
                                        &level->current, &level->iter.error);
     if (level->iter.status != TAMIS_OK)
         level->current = NULL;
     return level->iter.status == TAMIS_OK;
+}
+
+/* Take over what the current iterator stands on; on to the files beside it while they end. */
+static void
+settle(struct level_iter *level, bool backward)
+{
+    while (!level->current->valid) {
+        if (level->current->status != TAMIS_OK) {
+            level->iter.status = level->current->status;
+            level->iter.error = level->current->error;
+            level->iter.valid = false;
+            return;
+        }
+        if (!open_file(level, backward ? level->index - 1 : level->index + 1))
+            return;
+        if (backward)
+            level->current->vtable->last(level->current);
+        else
+            level->current->vtable->first(level->current);
+    }
+    level->iter.entry = level->current->entry;
+    level->iter.valid = true;
 }
 
 static void
@@ -76,7 +68,18 @@ level_first(struct tm_iter *iter)
     if (!open_file(level, 0))
         return;
     level->current->vtable->first(level->current);
-    settle(level);
+    settle(level, false);
+}
+
+static void
+level_last(struct tm_iter *iter)
+{
+    struct level_iter *level = (struct level_iter *)iter;
+
+    if (!open_file(level, level->count - 1))
+        return;
+    level->current->vtable->last(level->current);
+    settle(level, true);
 }
 
 static void
@@ -96,7 +99,7 @@ level_seek(struct tm_iter *iter, tamis_slice key, uint64_t sequence)
     if (!open_file(level, low))
         return;
     level->current->vtable->seek(level->current, key, sequence);
-    settle(level);
+    settle(level, false);
 }
 
 static void
@@ -105,7 +108,16 @@ level_next(struct tm_iter *iter)
     struct level_iter *level = (struct level_iter *)iter;
 
     level->current->vtable->next(level->current);
-    settle(level);
+    settle(level, false);
+}
+
+static void
+level_prev(struct tm_iter *iter)
+{
+    struct level_iter *level = (struct level_iter *)iter;
+
+    level->current->vtable->prev(level->current);
+    settle(level, true);
 }
 
 static void
@@ -118,10 +130,18 @@ level_close(struct tm_iter *iter)
 }
 
 tamis_status
-tm_level_iter(const struct tm_env *env, struct tm_file *const *files, size_t count,
-              bool fill_cache, struct tm_iter **iter_out, tamis_error *err)
+tm_level_iter(const struct tm_env *env, struct tm_file *const *files, size_t count, bool fill_cache,
+              struct tm_iter **iter_out, tamis_error *err)
 {
-    static const struct tm_iter_vtable vtable = {level_first, level_seek, level_next, level_close};
+    static const struct tm_iter_vtable vtable = {
+        .first = level_first,
+        .last = level_last,
+        .seek = level_seek,
+        .seek_for_prev = tm_iter_seek_and_step_back,
+        .next = level_next,
+        .prev = level_prev,
+        .close = level_close,
+    };
     struct level_iter *level = tm_alloc_zeroed(env, sizeof *level);
 
     if (level == NULL)

@@ -350,6 +350,15 @@ node_create(struct tm_memtable *memtable, const struct tm_entry *entry, uint64_t
     return node;
 }
 
+/* The node whose links these are; NULL for the head's. */
+static const struct node *
+node_of_links(const struct tm_memtable *memtable, const struct link *links)
+{
+    if (links == memtable->head)
+        return NULL;
+    return (const struct node *)((const uint8_t *)links - offsetof(struct node, links));
+}
+
 /* Fill before[0..height-1]. Behind the last node no search is needed: keys often come in ascending order. */
 static void
 find_place(struct tm_memtable *memtable, const struct target *target, uint32_t height,
@@ -359,13 +368,10 @@ find_place(struct tm_memtable *memtable, const struct target *target, uint32_t h
     const struct link *found[HEIGHT_MAX];
     const struct node *last;
 
-    if (memtable->last[0] != memtable->head) {
-        last = (const struct node *)((const uint8_t *)memtable->last[0] -
-                                     offsetof(struct node, links));
-        if (node_stands_before(last, target)) {
-            memcpy(before, memtable->last, height * sizeof *before);
-            return;
-        }
+    last = node_of_links(memtable, memtable->last[0]);
+    if (last != NULL && node_stands_before(last, target)) {
+        memcpy(before, memtable->last, height * sizeof *before);
+        return;
     }
     search(memtable, target, found);
     for (uint32_t i = 0; i < height; i++)
@@ -449,6 +455,21 @@ iter_first(struct tm_iter *base)
 }
 
 static void
+iter_last(struct tm_iter *base)
+{
+    struct memtable_iter *iter = (struct memtable_iter *)base;
+    const struct tm_memtable *memtable = iter->memtable;
+    const struct link *links = memtable->head;
+    const struct node *next;
+
+    for (uint32_t level = atomic_load_explicit(&memtable->height, memory_order_relaxed);
+         level-- > 0;)
+        while ((next = link_load(&links[level])) != NULL)
+            links = next->links;
+    iter_stand_on(iter, node_of_links(memtable, links));
+}
+
+static void
 iter_seek(struct tm_iter *base, tamis_slice key, uint64_t sequence)
 {
     struct memtable_iter *iter = (struct memtable_iter *)base;
@@ -466,6 +487,20 @@ iter_next(struct tm_iter *base)
     iter_stand_on(iter, link_load(&iter->node->links[0]));
 }
 
+/* Nodes do not know who stands before them: a search. */
+static void
+iter_prev(struct tm_iter *base)
+{
+    struct memtable_iter *iter = (struct memtable_iter *)base;
+    const struct node *node = iter->node;
+    struct target target = {node->piece, node_key(node), node->sequence};
+    const struct link *before[HEIGHT_MAX];
+
+    assert(base->valid);
+    (void)search(iter->memtable, &target, before);
+    iter_stand_on(iter, node_of_links(iter->memtable, before[0]));
+}
+
 static void
 iter_close(struct tm_iter *base)
 {
@@ -478,8 +513,11 @@ iter_close(struct tm_iter *base)
 
 static const struct tm_iter_vtable iter_vtable = {
     .first = iter_first,
+    .last = iter_last,
     .seek = iter_seek,
+    .seek_for_prev = tm_iter_seek_and_step_back,
     .next = iter_next,
+    .prev = iter_prev,
     .close = iter_close,
 };
 

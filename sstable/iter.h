@@ -14,20 +14,37 @@ struct tm_iter;
 
 struct tm_iter_vtable {
     void (*first)(struct tm_iter *iter);
+    void (*last)(struct tm_iter *iter);
     /* To the first entry at or after (key, sequence) in entry order. */
     void (*seek)(struct tm_iter *iter, tamis_slice key, uint64_t sequence);
+    /* To the last entry at or before (key, sequence) in entry order. */
+    void (*seek_for_prev)(struct tm_iter *iter, tamis_slice key, uint64_t sequence);
     void (*next)(struct tm_iter *iter); // only when valid
+    void (*prev)(struct tm_iter *iter); // only when valid
     void (*close)(struct tm_iter *iter); // frees everything, the iterator included
 };
 
-/* Head of every implementation. `entry` is filled by first/seek/next: its slices stay valid until the next move. */
+/* Head of every implementation. `entry` is filled by every move: its slices stay valid until the next one. */
 struct tm_iter {
     const struct tm_iter_vtable *vtable;
     struct tm_entry entry;
     bool valid;
-    tamis_status status; // OK unless the walk failed; then valid is false until first or seek
+    tamis_status
+        status; // OK unless the walk failed; then valid is false until first, last or a seek
     tamis_error error;
 };
+
+/** seek_for_prev of implementations that step back cheaply: there, and one back unless that is the very entry. */
+static inline void
+tm_iter_seek_and_step_back(struct tm_iter *iter, tamis_slice key, uint64_t sequence)
+{
+    iter->vtable->seek(iter, key, sequence);
+    if (!iter->valid && iter->status == TAMIS_OK)
+        iter->vtable->last(iter);
+    else if (iter->valid &&
+             tm_entry_compare(iter->entry.key, iter->entry.sequence, key, sequence) != 0)
+        iter->vtable->prev(iter);
+}
 
 static inline void
 tm_iter_close(struct tm_iter *iter)
@@ -38,7 +55,7 @@ tm_iter_close(struct tm_iter *iter)
 
 /**
  * Merge `count` iterators into one. Entries come in entry order; of several with equal (key, sequence), only that of
- * the first source comes. A source that fails ends the walk with its error, as soon as it was moved to the failure.
+ * the first source comes. It can turn round at any entry, which seeks in every other source. A source that fails ends the walk with its error, as soon as it was moved to the failure.
  *
  * @param sources  taken, even on failure (closed then); the array itself is copied; NULL allowed when count is 0
  * @param iter_out [out] on OK; stands nowhere; close with tm_iter_close()

@@ -2,9 +2,12 @@
  *
  * sstable/iter_merge.c -- many sorted iterators as one.
  *
- * A binary heap of the sources that stand on an entry, the smallest on top. Beside each source lie the first 8 bytes
- * of its key as a number, which decide most comparisons without touching a key. With one source left in the
- * heap, a step is that source's step.
+ * A binary heap of the sources that stand on an entry, the one to be shown next on top: the smallest entry, or, walking
+ * backward, the largest. Beside each source lie the first 8 bytes of its key as a number, which decide most comparisons
+ * without touching a key. With one source left in the heap, a step is that source's step.
+ *
+ *     forward    every source stands on its first entry at or behind the top
+ *     backward   every source stands on its last entry at or before the top
  *
  * Invariants
  *   G1  While the merge is valid, the top of the heap is the source whose entry is shown, and every source in the heap is
@@ -27,6 +30,7 @@ struct merge_iter {
     const struct tm_env *env;
     size_t source_count;
     size_t heap_count; // of the sources, those in the heap; they come first in `sources`
+    bool backward;
     struct source sources[];
 };
 
@@ -43,16 +47,17 @@ piece_of(tamis_slice key)
     return piece;
 }
 
+/* Is `a` to be shown before `b`? */
 static bool
-before(const struct source *a, const struct source *b)
+before(const struct merge_iter *merge, const struct source *a, const struct source *b)
 {
     int order;
 
     if (a->piece != b->piece)
-        return a->piece < b->piece;
+        return (a->piece < b->piece) != merge->backward;
     order = tm_entry_compare(a->iter->entry.key, a->iter->entry.sequence, b->iter->entry.key,
                              b->iter->entry.sequence);
-    return order != 0 ? order < 0 : a->order < b->order;
+    return order != 0 ? (order < 0) != merge->backward : a->order < b->order;
 }
 
 /* Put the source at `at` in its place among its children, which are heaps. */
@@ -67,9 +72,9 @@ sift_down(struct merge_iter *merge, size_t at)
         if (child >= merge->heap_count)
             break;
         if (child + 1 < merge->heap_count &&
-            before(&merge->sources[child + 1], &merge->sources[child]))
+            before(merge, &merge->sources[child + 1], &merge->sources[child]))
             child++;
-        if (!before(&merge->sources[child], &moving))
+        if (!before(merge, &merge->sources[child], &moving))
             break;
         merge->sources[at] = merge->sources[child];
         at = child;
@@ -150,8 +155,20 @@ merge_first(struct tm_iter *base)
 {
     struct merge_iter *merge = (struct merge_iter *)base;
 
+    merge->backward = false;
     for (size_t i = 0; i < merge->source_count; i++)
         merge->sources[i].iter->vtable->first(merge->sources[i].iter);
+    rebuild(merge);
+}
+
+static void
+merge_last(struct tm_iter *base)
+{
+    struct merge_iter *merge = (struct merge_iter *)base;
+
+    merge->backward = true;
+    for (size_t i = 0; i < merge->source_count; i++)
+        merge->sources[i].iter->vtable->last(merge->sources[i].iter);
     rebuild(merge);
 }
 
@@ -160,43 +177,101 @@ merge_seek(struct tm_iter *base, tamis_slice key, uint64_t sequence)
 {
     struct merge_iter *merge = (struct merge_iter *)base;
 
+    merge->backward = false;
     for (size_t i = 0; i < merge->source_count; i++)
         merge->sources[i].iter->vtable->seek(merge->sources[i].iter, key, sequence);
     rebuild(merge);
+}
+
+static void
+merge_seek_for_prev(struct tm_iter *base, tamis_slice key, uint64_t sequence)
+{
+    struct merge_iter *merge = (struct merge_iter *)base;
+
+    merge->backward = true;
+    for (size_t i = 0; i < merge->source_count; i++)
+        merge->sources[i].iter->vtable->seek_for_prev(merge->sources[i].iter, key, sequence);
+    rebuild(merge);
+}
+
+static void
+step(const struct merge_iter *merge, struct tm_iter *source)
+{
+    if (merge->backward)
+        source->vtable->prev(source);
+    else
+        source->vtable->next(source);
+}
+
+static bool
+same_entry(const struct tm_entry *a, const struct tm_entry *b)
+{
+    return a->sequence == b->sequence && tm_slice_equal(a->key, b->key);
 }
 
 /* A child of the top that stands on the same entry; 0: none. If any source does, so does a child of the top. */
 static size_t
 equal_child(const struct merge_iter *merge)
 {
-    const struct tm_entry *top = &merge->sources[0].iter->entry;
-
-    for (size_t child = 1; child <= 2 && child < merge->heap_count; child++) {
-        const struct tm_entry *entry = &merge->sources[child].iter->entry;
-
-        if (entry->sequence == top->sequence && tm_slice_equal(entry->key, top->key))
+    for (size_t child = 1; child <= 2 && child < merge->heap_count; child++)
+        if (same_entry(&merge->sources[child].iter->entry, &merge->sources[0].iter->entry))
             return child;
-    }
     return 0;
+}
+
+/* The step after which the walk goes the other way: every source, at its end or not, goes to the other side of the top. */
+static void
+turn(struct merge_iter *merge)
+{
+    struct tm_iter *top = merge->sources[0].iter; // shown, so nothing but the last step moves it
+
+    merge->backward = !merge->backward;
+    for (size_t i = 1; i < merge->source_count; i++) {
+        struct tm_iter *source = merge->sources[i].iter;
+
+        if (merge->backward)
+            source->vtable->seek_for_prev(source, top->entry.key, top->entry.sequence);
+        else
+            source->vtable->seek(source, top->entry.key, top->entry.sequence);
+        if (source->valid && same_entry(&source->entry, &top->entry))
+            step(merge, source);
+    }
+    step(merge, top);
+    rebuild(merge);
+}
+
+static void
+advance(struct merge_iter *merge, bool backward)
+{
+    struct tm_iter *top = merge->sources[0].iter;
+    size_t child;
+
+    assert(merge->base.valid);
+    if (merge->backward != backward) {
+        turn(merge);
+        return;
+    }
+    // The same entry from later sources is passed over while the top still holds the key to compare with.
+    while (merge->heap_count > 1 && (child = equal_child(merge)) != 0) {
+        step(merge, merge->sources[child].iter);
+        if (!settle(merge, child))
+            return;
+    }
+    step(merge, top);
+    if (settle(merge, 0))
+        show(merge);
 }
 
 static void
 merge_next(struct tm_iter *base)
 {
-    struct merge_iter *merge = (struct merge_iter *)base;
-    struct tm_iter *top = merge->sources[0].iter;
-    size_t child;
+    advance((struct merge_iter *)base, false);
+}
 
-    assert(base->valid);
-    // The same entry from later sources is passed over while the top still holds the key to compare with.
-    while (merge->heap_count > 1 && (child = equal_child(merge)) != 0) {
-        merge->sources[child].iter->vtable->next(merge->sources[child].iter);
-        if (!settle(merge, child))
-            return;
-    }
-    top->vtable->next(top);
-    if (settle(merge, 0))
-        show(merge);
+static void
+merge_prev(struct tm_iter *base)
+{
+    advance((struct merge_iter *)base, true);
 }
 
 static void
@@ -213,7 +288,15 @@ tamis_status
 tm_iter_merge(const struct tm_env *env, struct tm_iter **sources, size_t count,
               struct tm_iter **iter_out, tamis_error *err)
 {
-    static const struct tm_iter_vtable vtable = {merge_first, merge_seek, merge_next, merge_close};
+    static const struct tm_iter_vtable vtable = {
+        .first = merge_first,
+        .last = merge_last,
+        .seek = merge_seek,
+        .seek_for_prev = merge_seek_for_prev,
+        .next = merge_next,
+        .prev = merge_prev,
+        .close = merge_close,
+    };
     struct merge_iter *merge;
     size_t bytes = sizeof *merge + count * sizeof *merge->sources;
 

@@ -96,10 +96,35 @@ show_first_of(struct table_iter *iter, size_t number)
         show(iter, 0); // a block has at least one entry
 }
 
+/* Show the last entry of block `end` - 1, or the end of the walk when there is none. */
+static void
+show_last_before(struct table_iter *iter, size_t end)
+{
+    tamis_status status;
+
+    if (end == 0) {
+        leave(iter);
+        return;
+    }
+    status = enter_block(iter, end - 1);
+    if (status != TAMIS_OK)
+        fail(iter, status);
+    else
+        show(iter, iter->view.count - 1);
+}
+
 static void
 iter_first(struct tm_iter *base)
 {
     show_first_of((struct table_iter *)base, 0);
+}
+
+static void
+iter_last(struct tm_iter *base)
+{
+    struct table_iter *iter = (struct table_iter *)base;
+
+    show_last_before(iter, iter->table->index.count);
 }
 
 static void
@@ -142,6 +167,18 @@ iter_next(struct tm_iter *base)
 }
 
 static void
+iter_prev(struct tm_iter *base)
+{
+    struct table_iter *iter = (struct table_iter *)base;
+
+    assert(base->valid);
+    if (iter->index > 0)
+        show(iter, iter->index - 1);
+    else
+        show_last_before(iter, iter->number);
+}
+
+static void
 iter_close(struct tm_iter *base)
 {
     struct table_iter *iter = (struct table_iter *)base;
@@ -155,7 +192,15 @@ iter_close(struct tm_iter *base)
 tamis_status
 tm_table_iter(struct tm_table *table, bool fill_cache, struct tm_iter **iter_out, tamis_error *err)
 {
-    static const struct tm_iter_vtable vtable = {iter_first, iter_seek, iter_next, iter_close};
+    static const struct tm_iter_vtable vtable = {
+        .first = iter_first,
+        .last = iter_last,
+        .seek = iter_seek,
+        .seek_for_prev = tm_iter_seek_and_step_back,
+        .next = iter_next,
+        .prev = iter_prev,
+        .close = iter_close,
+    };
     struct table_iter *iter = tm_alloc_zeroed(table->env, sizeof *iter);
 
     if (iter == NULL)

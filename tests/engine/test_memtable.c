@@ -332,6 +332,35 @@ START_TEST(a_random_memtable_agrees_with_a_sorted_array)
         check_entry(&iter->entry, &model.entries[i]);
     }
     ck_assert(!iter->valid);
+    iter->vtable->last(iter);
+    for (size_t i = model.count; i-- > 0; iter->vtable->prev(iter)) {
+        ck_assert(iter->valid);
+        check_entry(&iter->entry, &model.entries[i]);
+        if (rng_chance(&rng, 1, 10)) { // turn round
+            iter->vtable->next(iter);
+            ck_assert_int_eq(iter->valid, i + 1 < model.count);
+            if (iter->valid)
+                iter->vtable->prev(iter);
+            else
+                iter->vtable->last(iter);
+            check_entry(&iter->entry, &model.entries[i]);
+        }
+    }
+    ck_assert(!iter->valid);
+    for (unsigned i = 0; i < 1000; i++) {
+        uint8_t key[KEY_MAX];
+        tamis_slice target = tm_slice(key, random_key(&rng, key));
+        uint64_t snapshot = rng_below(&rng, sequence + 2);
+        size_t at = model_seek(target, snapshot);
+        bool exact =
+            at < model.count && model.entries[at].sequence == snapshot &&
+            tm_slice_equal(tm_slice(model.entries[at].key, model.entries[at].key_length), target);
+
+        iter->vtable->seek_for_prev(iter, target, snapshot);
+        ck_assert_int_eq(iter->valid, exact || at > 0);
+        if (iter->valid)
+            check_entry(&iter->entry, &model.entries[exact ? at : at - 1]);
+    }
     tm_iter_close(iter);
     tm_memtable_unref(memtable);
 }

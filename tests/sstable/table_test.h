@@ -156,6 +156,62 @@ same_entry(const struct tm_entry *a, const struct tm_entry *b)
            a->sequence == b->sequence && a->kind == b->kind;
 }
 
+/* `steps` random moves of an iterator over `entries`, both ways: after each it stands where the list says. Every seek is near
+ * an entry. */
+static inline void
+entries_walk(const struct entries *entries, struct tm_iter *iter, struct rng *rng, unsigned steps)
+{
+    size_t at = 0;
+    bool on = false; // the walk stands on entry `at`
+    unsigned turns = 0;
+
+    for (unsigned step = 0; step < steps; step++) {
+        // Mostly steps; most of them go on in the same direction.
+        unsigned move = rng_chance(rng, 1, 10) || !on ? (unsigned)rng_below(rng, 4) : 4 + turns % 2;
+        const struct tm_entry *near = &entries->list[rng_below(rng, entries->count)];
+        uint64_t sequence = near->sequence + rng_below(rng, 3) - (near->sequence > 0);
+
+        turns += rng_chance(rng, 1, 4);
+        switch (move) {
+        case 0:
+            iter->vtable->first(iter);
+            at = 0;
+            on = true;
+            break;
+        case 1:
+            iter->vtable->last(iter);
+            at = entries->count - 1;
+            on = true;
+            break;
+        case 2:
+            iter->vtable->seek(iter, near->key, sequence);
+            at = entries_seek(entries, near->key, sequence);
+            on = at < entries->count;
+            break;
+        case 3:
+            iter->vtable->seek_for_prev(iter, near->key, sequence);
+            at = entries_seek(entries, near->key, sequence);
+            if (at == entries->count || entries->list[at].sequence != sequence ||
+                !tm_slice_equal(entries->list[at].key, near->key))
+                at--; // wraps around at the first
+            on = at < entries->count;
+            break;
+        case 4:
+            iter->vtable->next(iter);
+            on = ++at < entries->count;
+            break;
+        default:
+            iter->vtable->prev(iter);
+            on = --at < entries->count;
+            break;
+        }
+        expect(iter->status == TAMIS_OK);
+        expect(iter->valid == on);
+        if (on)
+            expect(same_entry(&iter->entry, &entries->list[at]));
+    }
+}
+
 /* `count` keys "key%06d" with step `step`, one version each, values of 20..59 bytes: words that pack, or noise. */
 static inline void
 entries_fill(struct entries *entries, struct rng *rng, size_t count, size_t step, bool noise)

@@ -41,7 +41,7 @@ source_show(struct source *source)
     source->key = NULL;
     source->base.status = TAMIS_OK;
     source->base.valid = source->at < source->entries->count;
-    if (source->at >= source->fail_at) {
+    if (source->at >= source->fail_at && source->at != SIZE_MAX) {
         source->base.valid = false;
         source->base.status = TAMIS_CORRUPT;
         snprintf(source->base.error.message, sizeof source->base.error.message, "at entry %zu",
@@ -66,6 +66,15 @@ source_first(struct tm_iter *iter)
 }
 
 static void
+source_last(struct tm_iter *iter)
+{
+    struct source *source = (struct source *)iter;
+
+    source->at = source->entries->count - 1; // wraps around when there is none
+    source_show(source);
+}
+
+static void
 source_seek(struct tm_iter *iter, tamis_slice key, uint64_t sequence)
 {
     struct source *source = (struct source *)iter;
@@ -83,6 +92,14 @@ source_next(struct tm_iter *iter)
 }
 
 static void
+source_prev(struct tm_iter *iter)
+{
+    ck_assert(iter->valid);
+    ((struct source *)iter)->at--; // wraps around at the first
+    source_show((struct source *)iter);
+}
+
+static void
 source_close(struct tm_iter *iter)
 {
     free(((struct source *)iter)->key);
@@ -93,8 +110,15 @@ source_close(struct tm_iter *iter)
 static struct tm_iter *
 source_open(const struct entries *entries, size_t fail_at)
 {
-    static const struct tm_iter_vtable vtable = {source_first, source_seek, source_next,
-                                                 source_close};
+    static const struct tm_iter_vtable vtable = {
+        .first = source_first,
+        .last = source_last,
+        .seek = source_seek,
+        .seek_for_prev = tm_iter_seek_and_step_back,
+        .next = source_next,
+        .prev = source_prev,
+        .close = source_close,
+    };
     struct source *source = calloc(1, sizeof *source);
 
     source->base.vtable = &vtable;
@@ -272,6 +296,25 @@ START_TEST(seeking_anywhere_goes_on_as_the_sorted_list_does)
 }
 END_TEST
 
+START_TEST(a_walk_that_turns_anywhere_stands_where_the_sorted_list_does)
+{
+    struct rng rng = rng_from(rng_seed("turns", 76));
+
+    for (unsigned round = 0; round < 400; round++) {
+        struct mix mix;
+        struct tm_iter *merge;
+
+        mix_fill(&mix, &rng, 1 + (size_t)rng_below(&rng, round % 4 == 0 ? SOURCES_MAX : 5),
+                 round % 2 == 1);
+        merge = mix_open(&mix);
+        if (mix.all.count != 0)
+            entries_walk(&mix.all, merge, &rng, 300);
+        tm_iter_close(merge);
+        mix_free(&mix);
+    }
+}
+END_TEST
+
 START_TEST(a_source_that_fails_ends_the_walk_before_anything_could_be_missed)
 {
     struct rng rng = rng_from(rng_seed("failures", 73));
@@ -383,6 +426,7 @@ main(void)
     tcase_add_test(tests, a_merge_of_0_to_40_sources_is_what_sorting_gives);
     tcase_add_test(tests, an_entry_in_several_sources_comes_once_from_the_first);
     tcase_add_test(tests, seeking_anywhere_goes_on_as_the_sorted_list_does);
+    tcase_add_test(tests, a_walk_that_turns_anywhere_stands_where_the_sorted_list_does);
     tcase_add_test(tests, a_source_that_fails_ends_the_walk_before_anything_could_be_missed);
     tcase_add_test(tests, without_memory_the_sources_are_closed);
     tcase_add_test(tests, tables_merge_as_lists_do);

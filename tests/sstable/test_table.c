@@ -83,6 +83,18 @@ check_neighbourhood(struct tm_table *table)
     tm_iter_close(iter);
 }
 
+static void
+check_walk(struct tm_table *table)
+{
+    struct rng rng = rng_from(entries.count);
+    struct tm_iter *iter;
+    tamis_error err;
+
+    expect_ok(tm_table_iter(table, false, &iter, &err), err);
+    entries_walk(&entries, iter, &rng, 500);
+    tm_iter_close(iter);
+}
+
 /* `entries` as a table with these options, all of it; with `near`, and what lies near its keys. */
 static void
 check_round_trip(const struct tm_table_options *options, bool near)
@@ -93,6 +105,8 @@ check_round_trip(const struct tm_table_options *options, bool near)
     check_table(table, &entries);
     if (near)
         check_neighbourhood(table);
+    if (entries.count != 0)
+        check_walk(table);
     tm_table_close(table);
     sim_file_remove(shelf.world->sim, "tables", "t.sst");
 }

@@ -302,7 +302,7 @@ typedef struct tamis_iter_options {
 TAMIS_API void tamis_iter_options_init(tamis_iter_options *options);
 
 /**
- * Open an iterator. It stands nowhere until first or seek. It never asks a filter.
+ * Open an iterator. It stands nowhere until first, last or a seek. It never asks a filter.
  *
  * @return OK, TOO_LARGE (a bound beyond the key limit), NO_MEMORY, INVALID; close with tamis_iter_close()
  */
@@ -311,16 +311,25 @@ TAMIS_NODISCARD TAMIS_API tamis_status tamis_iter_open(tamis_db *db,
                                                        tamis_iter **iter_out, tamis_error *err);
 TAMIS_API void tamis_iter_close(tamis_iter *iter); // NULL allowed
 
-TAMIS_API void tamis_iter_first(tamis_iter *iter);                  // to the first key within the bounds
-TAMIS_API void tamis_iter_seek(tamis_iter *iter, tamis_slice key);  // to the first key at or after `key`
-TAMIS_API void tamis_iter_next(tamis_iter *iter);                   // nothing happens when not valid
+/*
+ * Moving. Where there is no such key within the bounds the iterator is no longer valid, and only first, last and the seeks
+ * move it again. Walking backward costs a copy of each key and value; turning round costs a seek.
+ */
+TAMIS_API void tamis_iter_first(tamis_iter *iter);
+TAMIS_API void tamis_iter_last(tamis_iter *iter);
+TAMIS_API void tamis_iter_seek(tamis_iter *iter,
+                               tamis_slice key); // to the first key at or after `key`
+TAMIS_API void tamis_iter_seek_for_prev(tamis_iter *iter,
+                                        tamis_slice key); // to the last key at or before `key`
+TAMIS_API void tamis_iter_next(tamis_iter *iter);         // nothing happens when not valid
+TAMIS_API void tamis_iter_prev(tamis_iter *iter);         // nothing happens when not valid
 
 /** Stands on a key. false: the end, or a failure; tamis_iter_status() tells which. Valid means status OK. */
 TAMIS_API bool tamis_iter_valid(const tamis_iter *iter);
-/** Only when valid; borrowed until the next move or close. */
+/** Borrowed until the next move or close; empty when not valid. May be given to a seek. */
 TAMIS_API tamis_slice tamis_iter_key(const tamis_iter *iter);
 TAMIS_API tamis_slice tamis_iter_value(const tamis_iter *iter);
-/** OK; or the failure that ended the walk (CORRUPT, IO, NO_MEMORY), until first or seek is called again. */
+/** OK; or the failure that ended the walk (CORRUPT, IO, NO_MEMORY), until first, last or a seek is called. */
 TAMIS_API tamis_status tamis_iter_status(const tamis_iter *iter, tamis_error *err);
 
 /* ---- Maintenance ---------------------------------------------------------------------------------- */

@@ -92,7 +92,8 @@ target_link_libraries(cm-shared PRIVATE tamis::tamis)
 add_executable(cm-static small.c)
 target_link_libraries(cm-static PRIVATE tamis::tamis_static)
 CMAKE
-if cmake -S project -B project/build -DCMAKE_PREFIX_PATH="$root" -DCMAKE_C_COMPILER="$CC" >cmake.log 2>&1 &&
+if cmake -G Ninja -S project -B project/build -DCMAKE_PREFIX_PATH="$root" \
+    -DCMAKE_C_COMPILER="$CC" >cmake.log 2>&1 &&
     cmake --build project/build >>cmake.log 2>&1; then
     runs cm-shared project/build/cm-shared
     runs cm-static project/build/cm-static

@@ -21,6 +21,7 @@ struct tamis_batch {
     struct tm_env env;        // its allocator is all that is used
     struct tm_buf operations; // owned
     size_t count;             // operations in it
+    size_t range_count;       // of them, those that delete a range
     size_t user_bytes;        // of their keys and values
 };
 
@@ -88,6 +89,7 @@ tamis_batch_clear(tamis_batch *batch)
 {
     batch->operations.length = 0;
     batch->count = 0;
+    batch->range_count = 0;
     batch->user_bytes = 0;
 }
 
@@ -116,7 +118,7 @@ batch_add(tamis_batch *batch, enum tm_kind kind, tamis_slice key, tamis_slice va
     if (status != TAMIS_OK)
         return status;
     head_length = tm_operation_head(head, kind, key.length);
-    middle_length = kind == TM_KIND_PUT ? tm_operation_middle(middle, value.length) : 0;
+    middle_length = tm_operation_has_value(kind) ? tm_operation_middle(middle, value.length) : 0;
     length = head_length + key.length + middle_length + value.length;
     if (length > TAMIS_BATCH_BYTES_MAX - batch->operations.length)
         return TM_FAIL(err, TAMIS_TOO_LARGE, "batch of %zu bytes and %zu more; the limit is %zu",
@@ -132,6 +134,7 @@ batch_add(tamis_batch *batch, enum tm_kind kind, tamis_slice key, tamis_slice va
     append_piece(&batch->operations, middle, middle_length);
     append_piece(&batch->operations, value.data, value.length);
     batch->count++;
+    batch->range_count += kind == TM_KIND_DELETE_RANGE;
     batch->user_bytes += key.length + value.length;
     return TAMIS_OK;
 }
@@ -146,6 +149,18 @@ tamis_status
 tamis_batch_delete(tamis_batch *batch, tamis_slice key, tamis_error *err)
 {
     return batch_add(batch, TM_KIND_DELETE, key, tm_slice(NULL, 0), err);
+}
+
+tamis_status
+tamis_batch_delete_range(tamis_batch *batch, tamis_slice from, tamis_slice to, tamis_error *err)
+{
+    tamis_status status = tm_check_key(to, err);
+
+    if (status == TAMIS_OK)
+        status = tm_check_key(from, err);
+    if (status != TAMIS_OK || tm_slice_compare(from, to) >= 0)
+        return status;
+    return batch_add(batch, TM_KIND_DELETE_RANGE, from, to, err);
 }
 
 size_t
@@ -164,6 +179,12 @@ size_t
 tm_batch_user_bytes(const tamis_batch *batch)
 {
     return batch->user_bytes;
+}
+
+size_t
+tm_batch_range_count(const tamis_batch *batch)
+{
+    return batch->range_count;
 }
 
 tamis_slice
@@ -197,11 +218,12 @@ tm_batch_next(struct tm_batch_cursor *cursor, struct tm_entry *entry)
     if (cursor->next == cursor->end)
         return 0;
     kind = tm_cursor_u8(&bytes);
-    if (kind != TM_KIND_PUT && kind != TM_KIND_DELETE)
-        return -1;
-    if (!take_bytes(&bytes, TAMIS_KEY_BYTES_MAX, &key))
+    if (kind > TM_KIND_DELETE_RANGE || !take_bytes(&bytes, TAMIS_KEY_BYTES_MAX, &key))
         return -1;
     if (kind == TM_KIND_PUT && !take_bytes(&bytes, TAMIS_VALUE_BYTES_MAX, &value))
+        return -1;
+    if (kind == TM_KIND_DELETE_RANGE &&
+        (!take_bytes(&bytes, TAMIS_KEY_BYTES_MAX, &value) || tm_slice_compare(key, value) >= 0))
         return -1;
     entry->key = key;
     entry->value = value;

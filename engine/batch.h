@@ -2,7 +2,8 @@
  *
  * engine/batch.h -- a batch as bytes: what tamis_batch_put() makes, what the log stores, what recovery reads.
  *
- *     operation:  kind 1 byte (enum tm_kind) | key length varint | key | value length varint | value (PUT only)
+ *     operation:  kind 1 byte (enum tm_kind) | key length varint | key | value length varint | value (not DELETE)
+ *                 DELETE_RANGE: the key is where the range begins, the value where it ends, above the key
  *     batch:      operations one after the other; their count stands beside (log record, struct tamis_batch)
  */
 #ifndef TM_ENGINE_BATCH_H
@@ -18,6 +19,8 @@ enum { TM_OPERATION_HEADER_BYTES_MAX = 1 + 10 + 10 };
 tamis_slice tm_batch_operations(const tamis_batch *batch);
 /** Keys and values alone, in bytes. */
 size_t tm_batch_user_bytes(const tamis_batch *batch);
+/** How many of its operations delete a range. */
+size_t tm_batch_range_count(const tamis_batch *batch);
 
 /** Check key and value against the limits: TAMIS_OK or TAMIS_TOO_LARGE. */
 TAMIS_NODISCARD tamis_status tm_check_key(tamis_slice key, tamis_error *err);
@@ -35,6 +38,13 @@ struct tm_batch_cursor {
  * @return 1: entry filled; 0: the end; -1: malformed (unknown kind, length beyond the end or the limits)
  */
 int tm_batch_next(struct tm_batch_cursor *cursor, struct tm_entry *entry);
+
+/** Whether an operation of this kind is followed by a value, or by what stands in its place. */
+static inline bool
+tm_operation_has_value(enum tm_kind kind)
+{
+    return kind != TM_KIND_DELETE;
+}
 
 /** Encode the head of an operation (all but key and value bytes) as two pieces: before the key, before the value. */
 size_t tm_operation_head(uint8_t head[TM_OPERATION_HEADER_BYTES_MAX], enum tm_kind kind,

@@ -165,7 +165,8 @@ plan_is_base(const struct plan *plan, const struct tm_version *version)
 static bool
 file_has_garbage(const struct tm_file *file)
 {
-    return file->facts.tombstone_count > 0 || file->facts.entry_count > file->facts.key_count;
+    return file->facts.tombstone_count > 0 || file->facts.range_count > 0 ||
+           file->facts.entry_count > file->facts.key_count;
 }
 
 static void
@@ -448,6 +449,21 @@ tm_compact_is_base(const struct tm_version *version, const struct tm_compact_job
 {
     for (uint32_t i = job->output_level + 1; i < TAMIS_LEVEL_COUNT; i++) {
         if (tm_level_find(&version->level[i], key) != NULL)
+            return false;
+    }
+    return true;
+}
+
+bool
+tm_compact_range_is_base(const struct tm_version *version, const struct tm_compact_job *job,
+                         const struct tm_range *range)
+{
+    for (uint32_t i = job->output_level + 1; i < TAMIS_LEVEL_COUNT; i++) {
+        const struct tm_level *level = &version->level[i];
+        uint32_t index = tm_level_lower_bound(level, range->from);
+
+        if (index < level->file_count &&
+            tm_slice_compare(tm_file_smallest(level->files[index]), range->to) < 0)
             return false;
     }
     return true;

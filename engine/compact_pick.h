@@ -84,5 +84,8 @@ void tm_compact_job_release(const struct tm_env *env, struct tm_compact_job *job
  */
 bool tm_compact_is_base(const struct tm_version *version, const struct tm_compact_job *job,
                         tamis_slice key);
+/** The same for all keys of a range. */
+bool tm_compact_range_is_base(const struct tm_version *version, const struct tm_compact_job *job,
+                              const struct tm_range *range);
 
 #endif

@@ -21,6 +21,28 @@ drops_tombstone(void *arg, tamis_slice key)
     return tm_compact_is_base(check->version, check->job, key);
 }
 
+static bool
+drops_range(void *arg, const struct tm_range *range)
+{
+    const struct base_check *check = arg;
+    return tm_compact_range_is_base(check->version, check->job, range);
+}
+
+/* The range tombstones of the inputs; room for all files in `sets`. */
+static size_t
+collect_ranges(const struct tm_compact_job *job, const struct tm_range_set **sets)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < job->input_count; i++)
+        if (job->inputs[i]->ranges != NULL)
+            sets[count++] = job->inputs[i]->ranges;
+    for (size_t i = 0; i < job->overlap_count; i++)
+        if (job->overlaps[i]->ranges != NULL)
+            sets[count++] = job->overlaps[i]->ranges;
+    return count;
+}
+
 /* One iterator over all inputs: level-0 files one by one, the files of a deeper level as one sequence. */
 static tamis_status
 open_inputs(tamis_db *db, const struct tm_compact_job *job, struct tm_iter **iter_out,
@@ -73,16 +95,23 @@ merge_job(tamis_db *db, const struct tm_version *version, const struct tm_compac
         .level = job->output_level,
         .table_bytes = db->policy.table_bytes,
         .drops_tombstone = drops_tombstone,
+        .drops_range = drops_range,
         .arg = &check,
     };
+    size_t sets_bytes = (job->input_count + job->overlap_count) * sizeof *rules.ranges;
+    const struct tm_range_set **sets = tm_alloc(&db->env, sets_bytes);
     struct tm_iter *iter = NULL;
     tamis_status status;
 
+    if (sets == NULL)
+        return TM_NO_MEMORY(err, sets_bytes);
+    rules.ranges = sets;
+    rules.ranges_count = collect_ranges(job, sets);
     status = open_inputs(db, job, &iter, err);
-    if (status != TAMIS_OK)
-        return status;
-    status = tm_merge_write(db, iter, &rules, outputs, err);
+    if (status == TAMIS_OK)
+        status = tm_merge_write(db, iter, &rules, outputs, err);
     tm_iter_close(iter);
+    tm_release(&db->env, sets, sets_bytes);
     return status;
 }
 

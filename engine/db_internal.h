@@ -67,6 +67,7 @@ struct tm_write {
     const tamis_batch *batch;   // ... or a batch
     bool rotate;                // ... or a request to move on to a new memtable
     uint32_t operation_count;
+    uint32_t range_count;       // of them, those that delete a range
     size_t bytes;               // keys and values
     bool sync;
     bool waiting;               // on `cond`
@@ -264,7 +265,11 @@ struct tm_merge_rules {
     size_t snapshot_count;
     uint32_t level;            // of the outputs
     uint64_t table_bytes;      // close an output at about this size, between keys; UINT64_MAX: one table
+    const struct tm_range_set *const
+        *ranges; // range tombstones of what is merged; `next` is not followed
+    size_t ranges_count;
     bool (*drops_tombstone)(void *arg, tamis_slice key); // NULL: keep all
+    bool (*drops_range)(void *arg, const struct tm_range *range); // NULL: keep all
     void *arg;
 };
 

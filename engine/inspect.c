@@ -30,9 +30,11 @@ show_operations(struct tm_text *out, const struct tm_wal_record *record)
 
     while (!out->stopped && (more = tm_batch_next(&cursor, &entry)) > 0) {
         tm_text_emit(out, "  %llu %s ", (unsigned long long)sequence++,
-                     entry.kind == TM_KIND_PUT ? "put" : "delete");
+                     entry.kind == TM_KIND_PUT      ? "put"
+                     : entry.kind == TM_KIND_DELETE ? "delete"
+                                                    : "delete_range");
         tm_text_bytes(out, entry.key);
-        if (entry.kind == TM_KIND_PUT) {
+        if (tm_operation_has_value(entry.kind)) {
             tm_text_emit(out, "\t");
             tm_text_bytes(out, entry.value);
         }

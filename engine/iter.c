@@ -19,6 +19,7 @@ struct tamis_iter {
     struct tm_buf lower, upper;
     bool has_lower, has_upper;
     bool valid;
+    bool has_ranges;                    // range tombstones that it could see
     bool backward;                      // where the merge stands: see above
     tamis_slice key_shown, value_shown; // when valid
     struct tm_buf key;                  // forward: the key to leave behind; backward: the key shown
@@ -75,6 +76,21 @@ is_beyond_upper(const tamis_iter *iter, tamis_slice key)
            tm_slice_compare(key, tm_slice(iter->upper.data, iter->upper.length)) >= 0;
 }
 
+/* Has a range been deleted over this entry, which is visible? Then over its older versions, too. */
+static bool
+is_covered(const tamis_iter *iter, const struct tm_entry *entry)
+{
+    const struct tm_view *view = iter->view;
+
+    if (!iter->has_ranges)
+        return false;
+    return tm_range_set_cover(tm_memtable_ranges(view->mem), entry->key, iter->sequence) >
+               entry->sequence ||
+           (view->imm != NULL && tm_range_set_cover(tm_memtable_ranges(view->imm), entry->key,
+                                                    iter->sequence) > entry->sequence) ||
+           tm_version_cover(view->version, entry->key, iter->sequence) > entry->sequence;
+}
+
 /* Show the first visible entry from here on; with `leave` also past every version of the kept key. */
 static void
 settle_forward(tamis_iter *iter, bool leave)
@@ -91,6 +107,8 @@ settle_forward(tamis_iter *iter, bool leave)
         if (entry->sequence > iter->sequence)
             continue;
         if (leave && tm_slice_equal(entry->key, kept_key(iter)))
+            continue;
+        if (is_covered(iter, entry))
             continue;
         if (entry->kind == TM_KIND_PUT) {
             iter->key_shown = entry->key;
@@ -123,7 +141,7 @@ settle_backward(tamis_iter *iter)
             break;
         if (is_below_lower(iter, entry->key))
             break;
-        if (entry->sequence > iter->sequence)
+        if (entry->sequence > iter->sequence || is_covered(iter, entry))
             continue;
         found = entry->kind == TM_KIND_PUT;
         if (found &&
@@ -265,6 +283,14 @@ tamis_iter_status(const tamis_iter *iter, tamis_error *err)
 
 /* ---- Open and close ------------------------------------------------------------------------------- */
 
+static bool
+has_ranges(const struct tm_view *view)
+{
+    return tm_memtable_ranges(view->mem) != NULL ||
+           (view->imm != NULL && tm_memtable_ranges(view->imm) != NULL) ||
+           view->version->range_file_count != 0;
+}
+
 static tamis_status
 open_sources(tamis_db *db, const struct tm_view *view, struct tm_iter **merge_out, tamis_error *err)
 {
@@ -348,6 +374,7 @@ tamis_iter_open(tamis_db *db, const tamis_iter_options *options, tamis_iter **it
         if (status == TAMIS_OK)
             status = copy_bound(db, options->upper, &iter->upper, &iter->has_upper, err);
     }
+    iter->has_ranges = has_ranges(iter->view);
     if (status == TAMIS_OK)
         status = open_sources(db, iter->view, &iter->merge, err);
     if (status != TAMIS_OK) {

@@ -8,10 +8,12 @@
  *
  *     node  | piece | sequence, kind, height | lengths | links[height] | key | value | to a multiple of 8
  *
+ *     ranges ---> set of 1 ---> set of 4 ---> set of 8 --> NULL       (after 13 range tombstones, M3)
+ *
  *     arena  chunks of 64 KiB doubling to 1 MiB; a reservation that would leave much of a chunk unused gets a block of
  *            its own. Adds come out of `current`; `aside` is the other piece of chunk that still has room.
  *
- * Invariants: M1 and M2 of memtable.h, and
+ * Invariants: M1 to M3 of memtable.h, and
  *   N1  A node is linked from the lowest level up, so that whoever meets it on one level meets it below as well.
  *   N2  What a reader may see of a node never changes but for its links.
  *   N3  The height of the n-th entry is a function of n: a reservation knows what its nodes will take.
@@ -79,6 +81,7 @@ struct tm_memtable {
     size_t chunk_bytes;            // size of the next ordinary chunk
     struct link *last[HEIGHT_MAX]; // on each level the links of the last node, or of the head
     uint64_t sequence_last;        // of the newest entry
+    uint64_t range_count;
 
     // Atomic
     _Atomic uint32_t references;
@@ -86,6 +89,7 @@ struct tm_memtable {
     _Atomic uint64_t bytes;
     _Atomic uint64_t used_bytes;
     _Atomic uint64_t entry_count;
+    _Atomic(const struct tm_range_set *) ranges;
     struct link head[HEIGHT_MAX];
 };
 
@@ -229,6 +233,7 @@ tm_memtable_create(const struct tm_env *env)
     atomic_init(&memtable->references, 1);
     atomic_init(&memtable->height, 1);
     atomic_init(&memtable->bytes, sizeof *memtable);
+    atomic_init(&memtable->ranges, NULL);
     for (uint32_t i = 0; i < HEIGHT_MAX; i++) {
         atomic_init(&memtable->head[i].node, NULL);
         memtable->last[i] = memtable->head;
@@ -268,17 +273,40 @@ room_left(const struct room *room)
 }
 
 static size_t
+aligned(size_t bytes)
+{
+    return (bytes + NODE_ALIGNMENT - 1) & ~(size_t)(NODE_ALIGNMENT - 1);
+}
+
+static size_t
 node_bytes(uint32_t height, size_t entry_bytes)
 {
-    size_t bytes = sizeof(struct node) + height * sizeof(struct link) + entry_bytes;
+    return aligned(sizeof(struct node) + height * sizeof(struct link) + entry_bytes);
+}
 
-    return (bytes + NODE_ALIGNMENT - 1) & ~(size_t)(NODE_ALIGNMENT - 1);
+/* How many sets the range tombstone after the first `count` ones takes into its own, which has 2 to that power of them (M3). */
+static uint32_t
+merged_set_count(uint64_t count)
+{
+    return (uint32_t)__builtin_ctzll(count + 1);
+}
+
+/* What the sets of the next `range_count` range tombstones take. */
+static size_t
+range_set_bytes(const struct tm_memtable *memtable, size_t range_count)
+{
+    size_t bytes = 0;
+
+    for (uint64_t i = 0; i < range_count; i++)
+        bytes +=
+            aligned(tm_range_set_bytes((size_t)1 << merged_set_count(memtable->range_count + i)));
+    return bytes;
 }
 
 /* What the next `entry_count` nodes take at most (N3); false when that is no number. */
 static bool
-bytes_to_reserve(const struct tm_memtable *memtable, size_t entry_count, size_t bytes,
-                 size_t *total)
+bytes_to_reserve(const struct tm_memtable *memtable, size_t entry_count, size_t range_count,
+                 size_t bytes, size_t *total)
 {
     uint64_t index = atomic_load_explicit(&memtable->entry_count, memory_order_relaxed);
     size_t nodes = 0;
@@ -287,20 +315,20 @@ bytes_to_reserve(const struct tm_memtable *memtable, size_t entry_count, size_t 
         return false;
     for (size_t i = 0; i < entry_count; i++)
         nodes += node_bytes(height_of_entry(index + i), 0) + NODE_ALIGNMENT - 1;
-    *total = nodes + bytes;
+    *total = nodes + bytes + range_set_bytes(memtable, range_count);
     return true;
 }
 
 tamis_status
-tm_memtable_reserve(struct tm_memtable *memtable, size_t entry_count, size_t bytes,
-                    tamis_error *err)
+tm_memtable_reserve(struct tm_memtable *memtable, size_t entry_count, size_t range_count,
+                    size_t bytes, tamis_error *err)
 {
     bool own_block;
     size_t total;
     size_t size;
     struct chunk *chunk;
 
-    if (!bytes_to_reserve(memtable, entry_count, bytes, &total))
+    if (!bytes_to_reserve(memtable, entry_count, range_count, bytes, &total))
         return TM_NO_MEMORY(err, bytes);
     if (room_left(&memtable->aside) > room_left(&memtable->current)) {
         struct room aside = memtable->aside;
@@ -326,16 +354,26 @@ tm_memtable_reserve(struct tm_memtable *memtable, size_t entry_count, size_t byt
     return TAMIS_OK;
 }
 
+static void *
+take_room(struct tm_memtable *memtable, size_t bytes)
+{
+    void *room = memtable->current.next;
+
+    assert(bytes == aligned(bytes) &&
+           bytes <= room_left(&memtable->current)); // M2: it was reserved for
+    memtable->current.next += bytes;
+    count_up(&memtable->used_bytes, bytes);
+    return room;
+}
+
 static struct node *
 node_create(struct tm_memtable *memtable, const struct tm_entry *entry, uint64_t piece,
             uint32_t height)
 {
-    size_t bytes = node_bytes(height, entry->key.length + entry->value.length);
-    struct node *node = (struct node *)memtable->current.next;
+    struct node *node =
+        take_room(memtable, node_bytes(height, entry->key.length + entry->value.length));
     uint8_t *data = (uint8_t *)(node->links + height);
 
-    assert(bytes <= room_left(&memtable->current)); // M2: it was reserved for
-    memtable->current.next += bytes;
     node->piece = piece;
     node->sequence = entry->sequence;
     node->kind = entry->kind;
@@ -346,7 +384,6 @@ node_create(struct tm_memtable *memtable, const struct tm_entry *entry, uint64_t
         memcpy(data, entry->key.data, entry->key.length);
     if (entry->value.length != 0)
         memcpy(data + entry->key.length, entry->value.data, entry->value.length);
-    count_up(&memtable->used_bytes, bytes);
     return node;
 }
 
@@ -378,18 +415,42 @@ find_place(struct tm_memtable *memtable, const struct target *target, uint32_t h
         before[i] = i < height_old ? (struct link *)found[i] : memtable->head;
 }
 
-void
-tm_memtable_add(struct tm_memtable *memtable, const struct tm_entry *entry)
+static void
+add_range(struct tm_memtable *memtable, const struct tm_entry *entry)
 {
-    uint64_t index = atomic_load_explicit(&memtable->entry_count, memory_order_relaxed);
+    size_t from_length = entry->key.length;
+    uint8_t *bounds = take_room(memtable, aligned(from_length + entry->value.length));
+    const struct tm_range range = {tm_slice(bounds, from_length),
+                                   tm_slice(bounds + from_length, entry->value.length),
+                                   entry->sequence};
+    const struct tm_range_set alone = {.count = 1, .ranges = &range};
+    const struct tm_range_set *sets[64] = {&alone};
+    uint32_t merged_count = merged_set_count(memtable->range_count);
+    const struct tm_range_set *older =
+        atomic_load_explicit(&memtable->ranges, memory_order_relaxed);
+    struct tm_range_set *set;
+
+    if (from_length != 0)
+        memcpy(bounds, entry->key.data, from_length);
+    memcpy(bounds + from_length, entry->value.data, entry->value.length);
+    for (uint32_t i = 1; i <= merged_count; i++, older = older->next)
+        sets[i] = older;
+    set = tm_range_set_merge(
+        take_room(memtable, aligned(tm_range_set_bytes((size_t)1 << merged_count))), sets,
+        merged_count + 1);
+    set->next = older;
+    memtable->range_count++;
+    atomic_store_explicit(&memtable->ranges, set, memory_order_release); // M1
+}
+
+static void
+add_node(struct tm_memtable *memtable, const struct tm_entry *entry, uint64_t index)
+{
     struct target target = {piece_of_key(entry->key), entry->key, entry->sequence};
     uint32_t height = height_of_entry(index);
     struct link *before[HEIGHT_MAX];
     struct node *node;
 
-    assert(index == 0 || entry->sequence > memtable->sequence_last);
-    assert(entry->key.length <= TAMIS_KEY_BYTES_MAX);
-    assert(entry->value.length <= TAMIS_VALUE_BYTES_MAX);
     find_place(memtable, &target, height, before);
     node = node_create(memtable, entry, target.piece, height);
     for (uint32_t i = 0; i < height; i++) {
@@ -405,8 +466,28 @@ tm_memtable_add(struct tm_memtable *memtable, const struct tm_entry *entry)
     // A reader with the old height starts lower and finds the same.
     if (height > atomic_load_explicit(&memtable->height, memory_order_relaxed))
         atomic_store_explicit(&memtable->height, height, memory_order_relaxed);
+}
+
+void
+tm_memtable_add(struct tm_memtable *memtable, const struct tm_entry *entry)
+{
+    uint64_t index = atomic_load_explicit(&memtable->entry_count, memory_order_relaxed);
+
+    assert(index == 0 || entry->sequence > memtable->sequence_last);
+    assert(entry->key.length <= TAMIS_KEY_BYTES_MAX);
+    assert(entry->value.length <= TAMIS_VALUE_BYTES_MAX);
+    if (entry->kind == TM_KIND_DELETE_RANGE)
+        add_range(memtable, entry);
+    else
+        add_node(memtable, entry, index);
     memtable->sequence_last = entry->sequence;
     count_up(&memtable->entry_count, 1);
+}
+
+const struct tm_range_set *
+tm_memtable_ranges(const struct tm_memtable *memtable)
+{
+    return atomic_load_explicit(&memtable->ranges, memory_order_acquire); // M1
 }
 
 void
@@ -415,9 +496,17 @@ tm_memtable_get(const struct tm_memtable *memtable, tamis_slice key, uint64_t se
 {
     struct target target = {piece_of_key(key), key, sequence};
     const struct node *node = search(memtable, &target, NULL);
+    uint64_t cover = tm_range_set_cover(tm_memtable_ranges(memtable), key, sequence);
 
     memset(found, 0, sizeof *found);
-    if (node == NULL || node->piece != target.piece || !tm_slice_equal(node_key(node), key))
+    if (node != NULL && (node->piece != target.piece || !tm_slice_equal(node_key(node), key)))
+        node = NULL;
+    if (cover > (node != NULL ? node->sequence : 0)) {
+        found->sequence = cover;
+        found->lookup = TM_DELETED;
+        return;
+    }
+    if (node == NULL)
         return; // TM_ABSENT
     found->sequence = node->sequence;
     found->lookup = node->kind == TM_KIND_PUT ? TM_FOUND : TM_DELETED;

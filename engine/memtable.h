@@ -9,11 +9,15 @@
  *   M1  An entry is complete before it is published (release store), so a reader (acquire load) sees all of it.
  *   M2  tm_memtable_add() after a successful tm_memtable_reserve() for it cannot fail: a write that
  *       is in the log is never refused by memory.
+ *   M3  Range tombstones stand in sets linked from newer to older. The k-th one makes a set of 2^z ranges, z the zeros at the
+ *       end of k in binary, out of itself and the sets of 1, 2, 4, ... ranges: there are never more than log2(k) sets,
+ *       none ever changes, and a range is copied log2(k) times.
  */
 #ifndef TM_ENGINE_MEMTABLE_H
 #define TM_ENGINE_MEMTABLE_H
 
 #include "sstable/iter.h"
+#include "sstable/range_set.h"
 
 struct tm_memtable;
 
@@ -29,8 +33,8 @@ void tm_memtable_ref(struct tm_memtable *memtable);
 void tm_memtable_unref(struct tm_memtable *memtable); // any thread; NULL allowed; the last one frees
 
 /**
- * Make sure that `entry_count` entries with `bytes` of keys and values in all can be added, in any split, without
- * allocating. A reservation replaces the one before, used up or not: reserve once for a whole group of writes.
+ * Make sure that `entry_count` entries, `range_count` of them range tombstones, with `bytes` of keys and values in all can be
+ * added, in any split, without allocating. A reservation replaces the one before, used up or not: reserve once for a whole group of writes.
  *
  * @return TAMIS_OK; TAMIS_NO_MEMORY: nothing has changed
  *
@@ -39,13 +43,17 @@ void tm_memtable_unref(struct tm_memtable *memtable); // any thread; NULL allowe
  *          an entry.
  */
 TAMIS_NODISCARD tamis_status tm_memtable_reserve(struct tm_memtable *memtable, size_t entry_count,
-                                                 size_t bytes, tamis_error *err);
-/** Copy the entry in. Reserved for before (M2, asserted). Sequences ascend (asserted). The one writer. */
+                                                 size_t range_count, size_t bytes,
+                                                 tamis_error *err);
+/** Copy the entry in; a TM_KIND_DELETE_RANGE goes to the range tombstones. Reserved for before (M2, asserted). Sequences ascend (asserted). The one writer. */
 void tm_memtable_add(struct tm_memtable *memtable, const struct tm_entry *entry);
 
-/** Newest version of `key` not newer than `sequence`. Any thread. */
+/** Newest version of `key` not newer than `sequence`; TM_DELETED when a range tombstone is newer still. Any thread. */
 void tm_memtable_get(const struct tm_memtable *memtable, tamis_slice key, uint64_t sequence,
                      struct tm_memtable_found *found);
+
+/** The range tombstones: a list of sets, NULL when there are none. Valid as long as the memtable. Any thread. */
+const struct tm_range_set *tm_memtable_ranges(const struct tm_memtable *memtable);
 
 /** Walks every version in entry order; holds a reference. Stable under adds: newer entries may or may not appear. */
 TAMIS_NODISCARD tamis_status tm_memtable_iter(struct tm_memtable *memtable,

@@ -34,6 +34,7 @@ struct candidate_cursor {
 /* What a lookup found, and what keeps its bytes where they are. */
 struct answer {
     enum tm_lookup lookup;
+    uint64_t sequence; // unless absent
     tamis_slice value;
     struct tm_block *block;       // a reference, or NULL
     struct tm_memtable *memtable; // borrowed from the view, or NULL
@@ -88,9 +89,46 @@ search_file(tamis_db *db, struct tm_file *file, tamis_slice key, uint64_t hash, 
     // A version that is too new for this reader is in the filter all the same (R2).
     tm_count(found.key_present ? &file->filter_true_positives : &file->filter_false_positives, 1);
     answer->lookup = found.lookup;
+    answer->sequence = found.sequence;
     answer->value = found.value;
     answer->block = found.block;
     return TAMIS_OK;
+}
+
+/* A range tombstone of a place hides what the same place holds of the key before it, and all older places (R1, V3). */
+static void
+apply_cover(struct answer *answer, uint64_t cover)
+{
+    if (answer->lookup != TM_ABSENT && answer->sequence > cover)
+        return;
+    tm_block_unref(answer->block);
+    *answer = (struct answer){.lookup = TM_DELETED, .sequence = cover};
+}
+
+/* Ask one candidate: its filter, then the table, and its range tombstones whatever the filter said. */
+static tamis_status
+ask_file(tamis_db *db, struct tm_file *file, tamis_slice key, uint64_t hash, uint64_t sequence,
+         bool filters_only, struct answer *answer, tamis_error *err)
+{
+    bool maybe = tamis_filter_may_contain(tm_table_filter(file->table), hash);
+    uint64_t cover = tm_range_set_cover(file->ranges, key, sequence);
+    tamis_status status = TAMIS_OK;
+
+    if (filters_only) { // not counted: whether a "maybe" was right is not found out (R3)
+        if (maybe)
+            answer->lookup = TM_FOUND;
+        else if (cover != 0)
+            answer->lookup = TM_DELETED;
+        return TAMIS_OK;
+    }
+    tm_count(&file->filter_probes, 1);
+    if (maybe)
+        status = search_file(db, file, key, hash, sequence, answer, err);
+    else
+        tm_count(&file->filter_negatives, 1);
+    if (status == TAMIS_OK && cover != 0)
+        apply_cover(answer, cover);
+    return status;
 }
 
 /* Ask files until one knows the key. With `filters_only` the first "maybe" ends the search as FOUND. */
@@ -118,19 +156,8 @@ search_files(tamis_db *db, const struct tm_version *version, tamis_slice key, ui
         }
         /* READ PATH 5/8: ask the filters, newest to oldest (R1, R2). */
         for (uint32_t i = 0; i < count && answer->lookup == TM_ABSENT; i++) {
-            struct tm_file *file = candidates[i];
-
-            if (filters_only) { // not counted: whether a "maybe" was right is not found out (R3)
-                if (tamis_filter_may_contain(tm_table_filter(file->table), hashes[i]))
-                    answer->lookup = TM_FOUND;
-                continue;
-            }
-            tm_count(&file->filter_probes, 1);
-            if (!tamis_filter_may_contain(tm_table_filter(file->table), hashes[i])) {
-                tm_count(&file->filter_negatives, 1);
-                continue;
-            }
-            status = search_file(db, file, key, hashes[i], sequence, answer, err);
+            status =
+                ask_file(db, candidates[i], key, hashes[i], sequence, filters_only, answer, err);
             if (status != TAMIS_OK)
                 goto out;
         }
@@ -152,6 +179,7 @@ search_memtables(tamis_db *db, const struct tm_view *view, tamis_slice key, uint
 
         tm_memtable_get(memtables[i], key, sequence, &found);
         answer->lookup = found.lookup;
+        answer->sequence = found.sequence;
         answer->value = found.value;
         answer->memtable = memtables[i];
     }

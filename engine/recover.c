@@ -317,14 +317,13 @@ replay_batch(struct replay *replay, const struct tm_wal_record *record, const ch
         record->operation_count > TM_SEQUENCE_MAX - replay->last_sequence) // W2
         return TM_FAIL(err, TAMIS_CORRUPT,
                        "%s: record before offset %llu: expected sequence %llu, found %llu", name,
-                       (unsigned long long)offset,
-                       (unsigned long long)(replay->last_sequence + 1),
+                       (unsigned long long)offset, (unsigned long long)(replay->last_sequence + 1),
                        (unsigned long long)record->sequence);
-    status = tm_memtable_reserve(replay->mem, record->operation_count, record->operations.length,
-                                 err);
-    if (status != TAMIS_OK)
-        return status;
     while ((more = tm_batch_next(&cursor, &entry)) == 1 && count < record->operation_count) {
+        status = tm_memtable_reserve(replay->mem, 1, entry.kind == TM_KIND_DELETE_RANGE,
+                                     entry.key.length + entry.value.length, err);
+        if (status != TAMIS_OK)
+            return status;
         entry.sequence = ++replay->last_sequence;
         tm_memtable_add(replay->mem, &entry);
         count++;

@@ -10,7 +10,8 @@
  *   V2  A file lives as long as a version holds it. A file that no version holds is garbage and goes to the
  *       trash list, from which the worker closes and removes it, after the manifest that dropped it is durable.
  *   V3  Within level >= 1 no two files share a user key; in level 0 the file with the higher number is newer.
- *       For one key, level i holds newer versions than level i + 1.
+ *       For one key, level i holds newer versions than level i + 1. Range tombstones count as versions of all their
+ *       keys: a file reaches from its first key or start of a range to its last key or end of a range.
  */
 #ifndef TM_ENGINE_VERSION_H
 #define TM_ENGINE_VERSION_H
@@ -27,6 +28,7 @@ struct tm_file {
     uint64_t number;
     struct tm_table_facts facts; // owned
     struct tm_table *table;      // owned; NULL in tests of the picker
+    const struct tm_range_set *ranges; // range tombstones, of the table; NULL: none
     double false_positive_rate_theory;
 
     // Guarded by the store's mutex
@@ -49,6 +51,7 @@ struct tm_level {
 
 struct tm_version {
     uint32_t references; // guarded by the store's mutex
+    uint32_t range_file_count; // files with range tombstones
     struct tm_level level[TAMIS_LEVEL_COUNT];
 };
 
@@ -75,6 +78,9 @@ tm_file_overlaps(const struct tm_file *file, const tamis_slice *from, const tami
 struct tm_file *tm_level_find(const struct tm_level *level, tamis_slice key);
 /** In a level >= 1: index of the first file whose largest key is >= `key` (file_count when none). */
 uint32_t tm_level_lower_bound(const struct tm_level *level, tamis_slice key);
+
+/** The newest range tombstone of the version over `key` that is not newer than `sequence`; 0: none. */
+uint64_t tm_version_cover(const struct tm_version *version, tamis_slice key, uint64_t sequence);
 
 /** What changes from one version to the next. */
 struct tm_file_add {

@@ -184,6 +184,7 @@ make_room(tamis_db *db, const struct tm_write *write, tamis_error *err)
 struct group {
     struct tm_write *last; // of the queue; the head is the first
     uint64_t operation_count;
+    uint64_t range_count; // of them, those that delete a range
     size_t bytes;
     bool sync;
 };
@@ -192,13 +193,14 @@ struct group {
 static struct group
 gather(struct tm_write *head)
 {
-    struct group group = {head, head->operation_count, head->bytes, head->sync};
+    struct group group = {head, head->operation_count, head->range_count, head->bytes, head->sync};
 
     for (struct tm_write *write = head->next; write != NULL; write = write->next) {
         if (write->rotate || group.bytes + write->bytes > TM_GROUP_BYTES_MAX)
             break;
         group.last = write;
         group.operation_count += write->operation_count;
+        group.range_count += write->range_count;
         group.bytes += write->bytes;
         group.sync |= write->sync;
     }
@@ -223,7 +225,7 @@ log_write(tamis_db *db, const struct tm_write *write, uint64_t sequence, tamis_e
         pieces[count++] = tm_slice(head, tm_operation_head(head, write->entry.kind,
                                                            write->entry.key.length));
         pieces[count++] = write->entry.key;
-        if (write->entry.kind == TM_KIND_PUT) {
+        if (tm_operation_has_value(write->entry.kind)) {
             pieces[count++] =
                 tm_slice(middle, tm_operation_middle(middle, write->entry.value.length));
             pieces[count++] = write->entry.value;
@@ -358,7 +360,8 @@ lead(tamis_db *db, struct tm_write *head)
                          (int)TM_SEQUENCE_BITS);
         goto out;
     }
-    status = tm_memtable_reserve(db->mem, group.operation_count, group.bytes, &err);
+    status =
+        tm_memtable_reserve(db->mem, group.operation_count, group.range_count, group.bytes, &err);
     if (status != TAMIS_OK)
         goto out;
     db->wal.writer.watermark = db->synced;
@@ -435,6 +438,7 @@ write_entry(tamis_db *db, const tamis_write_options *options, enum tm_kind kind,
     struct tm_write write = {
         .entry = {.key = key, .value = value, .kind = kind},
         .operation_count = 1,
+        .range_count = kind == TM_KIND_DELETE_RANGE,
         .bytes = key.length + value.length,
     };
     tamis_status status = tm_check_key(key, err);
@@ -464,12 +468,32 @@ tamis_delete(tamis_db *db, const tamis_write_options *options, tamis_slice key, 
 }
 
 tamis_status
+tamis_delete_range(tamis_db *db, const tamis_write_options *options, tamis_slice from,
+                   tamis_slice to, tamis_error *err)
+{
+    tamis_status status = tm_check_key(to, err);
+
+    if (status == TAMIS_OK)
+        status = tm_check_key(from, err);
+    if (status == TAMIS_OK && tm_slice_compare(from, to) >= 0) {
+        struct tm_write nothing = {0};
+
+        status = check_write_options(options, &nothing, err);
+        return status == TAMIS_OK ? tm_check_process(db, err) : status;
+    }
+    if (status != TAMIS_OK)
+        return status;
+    return write_entry(db, options, TM_KIND_DELETE_RANGE, from, to, err);
+}
+
+tamis_status
 tamis_write(tamis_db *db, const tamis_write_options *options, const tamis_batch *batch,
             tamis_error *err)
 {
     struct tm_write write = {
         .batch = batch,
         .operation_count = (uint32_t)tamis_batch_count(batch),
+        .range_count = (uint32_t)tm_batch_range_count(batch),
         .bytes = tm_batch_user_bytes(batch),
     };
     tamis_status status = check_write_options(options, &write, err);

@@ -13,15 +13,16 @@
 enum { TM_SEQUENCE_BITS = 56 };
 #define TM_SEQUENCE_MAX (((uint64_t)1 << TM_SEQUENCE_BITS) - 1)
 
-// On disk: DO NOT CHANGE. 2 is kept for range tombstones.
+// On disk: DO NOT CHANGE.
 enum tm_kind {
     TM_KIND_DELETE = 0,
     TM_KIND_PUT = 1,
+    TM_KIND_DELETE_RANGE = 2, // in batches and logs; in tables ranges stand apart (range_set.h)
 };
 
 struct tm_entry {
     tamis_slice key;
-    tamis_slice value; // empty for TM_KIND_DELETE
+    tamis_slice value; // empty for TM_KIND_DELETE; of TM_KIND_DELETE_RANGE the end of the range
     uint64_t sequence;
     enum tm_kind kind;
 };

@@ -59,7 +59,8 @@ static_assert(TM_FOOTER_TABLE_CHECKSUM_AT - TM_FOOTER_DATA_CHECKSUM_AT == 4 * 8,
 static_assert(sizeof TM_TABLE_MAGIC - 1 == TM_FOOTER_BYTES - TM_FOOTER_MAGIC_AT, "magic is 8 bytes");
 
 // Feature bits that this version understands. A required bit outside of these: UNSUPPORTED.
-#define TM_FEATURES_REQUIRED_KNOWN UINT64_C(0)
+#define TM_FEATURE_RANGES          UINT64_C(1) // the properties hold range tombstones
+#define TM_FEATURES_REQUIRED_KNOWN TM_FEATURE_RANGES
 
 /* ---- Stored block: payload and trailer. On disk. --------------------------------------------------- */
 
@@ -129,28 +130,35 @@ enum { TM_INDEX_LEAF_BYTES = 16384 };
 /* ---- Properties block, unpacked. On disk. ---------------------------------------------------------- */
 
 enum {
-    TM_PROPERTIES_FIXED_BYTES_AT = 0,       // u32, length of this part; later versions may append to it
-    TM_PROPERTIES_HASH_ID_AT = 4,           // u8, of filter and tags
-    TM_PROPERTIES_FILTER_KIND_AT = 5,       // u8, as asked for
-    TM_PROPERTIES_COMPRESSION_AT = 6,       // u8, 1: LZ4 where it pays
-    TM_PROPERTIES_ZERO_AT = 7,              // u8, 0
-    TM_PROPERTIES_BLOCK_BYTES_AT = 8,       // u32, target of a data block
-    TM_PROPERTIES_FILTER_MILLIBITS_AT = 12, // u32, bits per key asked for in thousandths; 0: a rate was, or none
-    TM_PROPERTIES_FILTER_RATE_PPB_AT = 16,  // u32, false-positive rate asked for in parts per billion; 0: none was
-    TM_PROPERTIES_SMALLEST_BYTES_AT = 20,   // u32
-    TM_PROPERTIES_LARGEST_BYTES_AT = 24,    // u32
-    TM_PROPERTIES_ZERO2_AT = 28,            // u32, 0
-    TM_PROPERTIES_HASH_SEED_AT = 32,        // u64
-    TM_PROPERTIES_ENTRIES_AT = 40,          // u64
-    TM_PROPERTIES_KEYS_AT = 48,             // u64, distinct user keys
-    TM_PROPERTIES_TOMBSTONES_AT = 56,       // u64
-    TM_PROPERTIES_KEY_BYTES_AT = 64,        // u64, keys of all entries as given
-    TM_PROPERTIES_VALUE_BYTES_AT = 72,      // u64
-    TM_PROPERTIES_SEQUENCE_MIN_AT = 80,     // u64
-    TM_PROPERTIES_SEQUENCE_MAX_AT = 88,     // u64
-    TM_PROPERTIES_DATA_BLOCKS_AT = 96,      // u64
-    TM_PROPERTIES_UNPACKED_BYTES_AT = 104,  // u64, all data blocks before compression
-    TM_PROPERTIES_FIXED_BYTES = 112,        // then: smallest user key, largest user key
+    TM_PROPERTIES_FIXED_BYTES_AT = 0, // u32, length of this part; later versions may append to it
+    TM_PROPERTIES_HASH_ID_AT = 4,     // u8, of filter and tags
+    TM_PROPERTIES_FILTER_KIND_AT = 5, // u8, as asked for
+    TM_PROPERTIES_COMPRESSION_AT = 6, // u8, 1: LZ4 where it pays
+    TM_PROPERTIES_ZERO_AT = 7,        // u8, 0
+    TM_PROPERTIES_BLOCK_BYTES_AT = 8, // u32, target of a data block
+    TM_PROPERTIES_FILTER_MILLIBITS_AT =
+        12, // u32, bits per key asked for in thousandths; 0: a rate was, or none
+    TM_PROPERTIES_FILTER_RATE_PPB_AT =
+        16, // u32, false-positive rate asked for in parts per billion; 0: none was
+    TM_PROPERTIES_SMALLEST_BYTES_AT = 20,  // u32
+    TM_PROPERTIES_LARGEST_BYTES_AT = 24,   // u32
+    TM_PROPERTIES_ZERO2_AT = 28,           // u32, 0
+    TM_PROPERTIES_HASH_SEED_AT = 32,       // u64
+    TM_PROPERTIES_ENTRIES_AT = 40,         // u64
+    TM_PROPERTIES_KEYS_AT = 48,            // u64, distinct user keys
+    TM_PROPERTIES_TOMBSTONES_AT = 56,      // u64
+    TM_PROPERTIES_KEY_BYTES_AT = 64,       // u64, keys of all entries as given
+    TM_PROPERTIES_VALUE_BYTES_AT = 72,     // u64
+    TM_PROPERTIES_SEQUENCE_MIN_AT = 80,    // u64
+    TM_PROPERTIES_SEQUENCE_MAX_AT = 88,    // u64
+    TM_PROPERTIES_DATA_BLOCKS_AT = 96,     // u64
+    TM_PROPERTIES_UNPACKED_BYTES_AT = 104, // u64, all data blocks before compression
+    TM_PROPERTIES_FIXED_BYTES = 112,       // then: smallest user key, largest user key
+    // With TM_FEATURE_RANGES the fixed part goes on, and the ranges follow the two keys:
+    TM_PROPERTIES_RANGES_AT = 112, // u64, range tombstones, at least 1
+    TM_PROPERTIES_FIXED_BYTES_WITH_RANGES = 120,
 };
+
+// Range: varint sequence, varint length of its start, start, varint length of its end, end. Sorted as range_set.h says.
 
 #endif

@@ -23,6 +23,7 @@ struct tm_table {
     struct tm_properties properties;
     struct tm_table_facts facts; // keys borrowed from properties_block
     struct tm_index index;
+    struct tm_range_set *ranges; // NULL: none; keys point into properties_block
 
     tamis_filter filter; // ALWAYS_TRUE when there is none or it is damaged (T4)
     tamis_filter_info filter_info;

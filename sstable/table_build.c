@@ -50,9 +50,12 @@ struct tm_table_builder {
     struct tm_buf checksums; // of data blocks, 8 bytes each, little-endian
     struct tm_buf hashes;    // u64 each, of distinct user keys; empty without a filter
 
-    struct tm_buf smallest;
+    struct tm_buf smallest; // key
     struct tm_buf last_key;
     uint64_t last_sequence;
+    struct tm_buf ranges;            // encoded
+    struct tm_buf ranges_first;      // where the first one begins
+    struct tm_buf ranges_furthest;   // where the one that reaches furthest ends
     struct tm_properties properties; // counts so far
 };
 
@@ -73,6 +76,9 @@ free_builder(struct tm_table_builder *builder)
     tm_buf_release(env, &builder->hashes);
     tm_buf_release(env, &builder->smallest);
     tm_buf_release(env, &builder->last_key);
+    tm_buf_release(env, &builder->ranges);
+    tm_buf_release(env, &builder->ranges_first);
+    tm_buf_release(env, &builder->ranges_furthest);
     tm_release(env, builder->name, builder->name_bytes);
     tm_release(env, builder, sizeof *builder);
 }
@@ -237,9 +243,15 @@ finish_block(struct tm_table_builder *builder, tamis_error *err)
 /* ---- Entries --------------------------------------------------------------------------------------- */
 
 static tamis_slice
+buf_slice(const struct tm_buf *buf)
+{
+    return tm_slice(buf->data, buf->length);
+}
+
+static tamis_slice
 last_key(const struct tm_table_builder *builder)
 {
-    return tm_slice(builder->last_key.data, builder->last_key.length);
+    return buf_slice(&builder->last_key);
 }
 
 static tamis_status
@@ -261,6 +273,15 @@ note_key(struct tm_table_builder *builder, tamis_slice key, uint64_t hash, tamis
         status = assign(builder->env, &builder->smallest, key, err);
     builder->properties.key_count++;
     return status;
+}
+
+static void
+note_sequence(struct tm_properties *properties, uint64_t sequence)
+{
+    if (sequence < properties->sequence_min)
+        properties->sequence_min = sequence;
+    if (sequence > properties->sequence_max)
+        properties->sequence_max = sequence;
 }
 
 /* The block before is complete, and the first key after it known: decide what separates them. */
@@ -318,14 +339,11 @@ tm_table_builder_add(struct tm_table_builder *builder, const struct tm_entry *en
             return status;
     }
     builder->last_sequence = entry->sequence;
+    note_sequence(properties, entry->sequence);
     properties->entry_count++;
     properties->tombstone_count += entry->kind == TM_KIND_DELETE;
     properties->key_bytes += entry->key.length;
     properties->value_bytes += entry->value.length;
-    if (entry->sequence < properties->sequence_min)
-        properties->sequence_min = entry->sequence;
-    if (entry->sequence > properties->sequence_max)
-        properties->sequence_max = entry->sequence;
 
     if (builder->block.count == 0 && entry->key.length + entry->value.length >= block_bytes) {
         status = tm_block_build_single(env, entry, tm_tag_of_hash(hash), &builder->unpacked, err);
@@ -334,6 +352,29 @@ tm_table_builder_add(struct tm_table_builder *builder, const struct tm_entry *en
         return emit_data_block(builder, err);
     }
     return tm_block_builder_add(env, &builder->block, entry, tm_tag_of_hash(hash), err);
+}
+
+tamis_status
+tm_table_builder_add_range(struct tm_table_builder *builder, const struct tm_range *range,
+                           tamis_error *err)
+{
+    struct tm_properties *properties = &builder->properties;
+    tamis_status status = TAMIS_OK;
+
+    assert(tm_slice_compare(range->from, range->to) < 0);
+    if (properties->range_count == 0)
+        status = assign(builder->env, &builder->ranges_first, range->from, err);
+    if (status == TAMIS_OK &&
+        (properties->range_count == 0 ||
+         tm_slice_compare(range->to, buf_slice(&builder->ranges_furthest)) > 0))
+        status = assign(builder->env, &builder->ranges_furthest, range->to, err);
+    if (status == TAMIS_OK)
+        status = tm_range_encode(builder->env, range, &builder->ranges, err);
+    if (status != TAMIS_OK)
+        return status;
+    properties->range_count++;
+    note_sequence(properties, range->sequence);
+    return TAMIS_OK;
 }
 
 uint64_t
@@ -428,6 +469,24 @@ write_filter(struct tm_table_builder *builder, struct tm_footer *footer, tamis_e
     return status;
 }
 
+/* What the table reaches over: its keys and its ranges. */
+static void
+set_bounds(struct tm_table_builder *builder)
+{
+    struct tm_properties *properties = &builder->properties;
+    tamis_slice first = buf_slice(&builder->ranges_first);
+    tamis_slice furthest = tm_range_reach(buf_slice(&builder->ranges_furthest));
+
+    properties->smallest = buf_slice(&builder->smallest);
+    properties->largest = last_key(builder);
+    if (properties->range_count == 0)
+        return;
+    if (tm_slice_compare(first, properties->smallest) < 0)
+        properties->smallest = first;
+    if (tm_slice_compare(furthest, properties->largest) > 0)
+        properties->largest = furthest;
+}
+
 static tamis_status
 write_properties(struct tm_table_builder *builder, struct tm_footer *footer, tamis_error *err)
 {
@@ -436,8 +495,8 @@ write_properties(struct tm_table_builder *builder, struct tm_footer *footer, tam
     tamis_slice stored;
     tamis_status status;
 
-    builder->properties.smallest = tm_slice(builder->smallest.data, builder->smallest.length);
-    builder->properties.largest = last_key(builder);
+    set_bounds(builder);
+    builder->properties.ranges = buf_slice(&builder->ranges);
     builder->unpacked.length = 0;
     status = tm_properties_encode(builder->env, &builder->properties, &builder->unpacked, err);
     if (status != TAMIS_OK)
@@ -457,6 +516,7 @@ write_footer(struct tm_table_builder *builder, struct tm_footer *footer, tamis_e
     uint8_t bytes[TM_FOOTER_BYTES];
     tamis_status status;
 
+    footer->features_required = builder->properties.range_count != 0 ? TM_FEATURE_RANGES : 0;
     footer->unique_id = builder->unique_id;
     footer->data_id = builder->data_id;
     footer->file_bytes = builder->offset + TM_FOOTER_BYTES;
@@ -467,25 +527,31 @@ write_footer(struct tm_table_builder *builder, struct tm_footer *footer, tamis_e
     return flush_out(builder, tm_slice(NULL, 0), err);
 }
 
-/* The facts, with the two keys handed over from the builder. */
+static uint8_t *
+copy_of(const struct tm_env *env, tamis_slice bytes)
+{
+    uint8_t *copy = tm_alloc(env, bytes.length);
+
+    if (copy != NULL && bytes.length > 0)
+        memcpy(copy, bytes.data, bytes.length);
+    return copy;
+}
+
+/* The facts, with copies of the two keys. */
 static tamis_status
 take_facts(struct tm_table_builder *builder, const struct tm_footer *footer,
            struct tm_table_facts *facts, tamis_error *err)
 {
     const struct tm_env *env = builder->env;
     const struct tm_properties *properties = &builder->properties;
-    uint8_t *smallest = tm_alloc(env, builder->smallest.length);
-    uint8_t *largest = tm_alloc(env, builder->last_key.length);
+    uint8_t *smallest = copy_of(env, properties->smallest);
+    uint8_t *largest = copy_of(env, properties->largest);
 
     if (smallest == NULL || largest == NULL) {
-        tm_release(env, smallest, builder->smallest.length);
-        tm_release(env, largest, builder->last_key.length);
-        return TM_NO_MEMORY(err, builder->smallest.length + builder->last_key.length);
+        tm_release(env, smallest, properties->smallest.length);
+        tm_release(env, largest, properties->largest.length);
+        return TM_NO_MEMORY(err, properties->smallest.length + properties->largest.length);
     }
-    if (builder->smallest.length > 0)
-        memcpy(smallest, builder->smallest.data, builder->smallest.length);
-    if (builder->last_key.length > 0)
-        memcpy(largest, builder->last_key.data, builder->last_key.length);
     *facts = (struct tm_table_facts){
         .file_bytes = footer->file_bytes,
         .unique_id = footer->unique_id,
@@ -498,10 +564,11 @@ take_facts(struct tm_table_builder *builder, const struct tm_footer *footer,
         .sequence_max = properties->sequence_max,
         .raw_bytes = properties->key_bytes + properties->value_bytes,
         .filter_bytes = footer->filter_bytes,
+        .range_count = properties->range_count,
         .smallest = smallest,
         .largest = largest,
-        .smallest_length = (uint32_t)builder->smallest.length,
-        .largest_length = (uint32_t)builder->last_key.length,
+        .smallest_length = (uint32_t)properties->smallest.length,
+        .largest_length = (uint32_t)properties->largest.length,
     };
     return TAMIS_OK;
 }

@@ -9,7 +9,7 @@
 
 #include <tamis/filter.h>
 
-#include "sstable/entry.h"
+#include "sstable/range_set.h"
 
 struct tm_table_options {
     uint32_t block_bytes;                // target of an unpacked data block, 64..16 MiB; one entry is never split
@@ -33,8 +33,10 @@ struct tm_table_facts {
     uint64_t sequence_max;
     uint64_t raw_bytes;  // keys and values as given
     uint64_t filter_bytes;
-    uint8_t *smallest;   // user keys, in memory of the env: release with tm_table_facts_release()
-    uint8_t *largest;
+    uint64_t range_count; // range tombstones
+    uint8_t *
+        smallest; // of keys and starts of ranges, in memory of the env: release with tm_table_facts_release()
+    uint8_t *largest; // of keys and reaches of ranges
     uint32_t smallest_length;
     uint32_t largest_length;
 };
@@ -63,6 +65,13 @@ TAMIS_NODISCARD tamis_status tm_table_builder_create(const struct tm_env *env, t
 TAMIS_NODISCARD tamis_status tm_table_builder_add(struct tm_table_builder *builder,
                                                   const struct tm_entry *entry,
                                                   tamis_error *err);
+/**
+ * Add a range tombstone (copied); ranges come in ascending order (asserted), beside the entries. TAMIS_OK or
+ * TAMIS_NO_MEMORY; then as for tm_table_builder_add().
+ */
+TAMIS_NODISCARD tamis_status tm_table_builder_add_range(struct tm_table_builder *builder,
+                                                        const struct tm_range *range,
+                                                        tamis_error *err);
 /** Bytes written so far plus the block in the making; an estimate of the file's size. */
 uint64_t tm_table_builder_bytes(const struct tm_table_builder *builder);
 uint64_t tm_table_builder_entries(const struct tm_table_builder *builder);

@@ -79,6 +79,18 @@ show_filter(struct tm_text *out, const struct tm_table *table)
                  tamis_theory_false_positive_rate(geometry));
 }
 
+static void
+show_ranges(struct tm_text *out, const struct tm_range_set *set)
+{
+    for (size_t i = 0; set != NULL && i < set->count && !out->stopped; i++) {
+        tm_text_emit(out, "delete_range %" PRIu64 " ", set->ranges[i].sequence);
+        tm_text_bytes(out, set->ranges[i].from);
+        tm_text_emit(out, "\t");
+        tm_text_bytes(out, set->ranges[i].to);
+        tm_text_emit(out, "\n");
+    }
+}
+
 static tamis_status
 show_entries(struct tm_text *out, struct tm_table *table, size_t number, tamis_error *err)
 {
@@ -119,6 +131,7 @@ tm_table_inspect(struct tm_table *table, bool entries,
     show_footer(&out, table);
     show_properties(&out, table);
     show_filter(&out, table);
+    show_ranges(&out, table->ranges);
     tm_text_emit(&out, "index leaves %zu\n", index->leaf_count);
     for (size_t i = 0; status == TAMIS_OK && !out.stopped && i < index->count; i++) {
         tm_text_emit(&out, "block %" PRIu64 " +%" PRIu64 " up to ", index->offsets[i],

@@ -160,17 +160,20 @@ tamis_status
 tm_properties_encode(const struct tm_env *env, const struct tm_properties *properties,
                      struct tm_buf *out, tamis_error *err)
 {
+    uint32_t fixed = properties->range_count != 0 ? TM_PROPERTIES_FIXED_BYTES_WITH_RANGES
+                                                  : TM_PROPERTIES_FIXED_BYTES;
     tamis_status status;
     uint8_t *p;
 
-    status = tm_buf_reserve(
-        env, out,
-        TM_PROPERTIES_FIXED_BYTES + properties->smallest.length + properties->largest.length, err);
+    status = tm_buf_reserve(env, out,
+                            fixed + properties->smallest.length + properties->largest.length +
+                                properties->ranges.length,
+                            err);
     if (status != TAMIS_OK)
         return status;
     p = out->data + out->length;
-    memset(p, 0, TM_PROPERTIES_FIXED_BYTES);
-    tm_put_u32(p + TM_PROPERTIES_FIXED_BYTES_AT, TM_PROPERTIES_FIXED_BYTES);
+    memset(p, 0, fixed);
+    tm_put_u32(p + TM_PROPERTIES_FIXED_BYTES_AT, fixed);
     p[TM_PROPERTIES_HASH_ID_AT] = properties->hash_id;
     p[TM_PROPERTIES_FILTER_KIND_AT] = properties->filter_kind;
     p[TM_PROPERTIES_COMPRESSION_AT] = properties->compress ? 1 : 0;
@@ -189,31 +192,39 @@ tm_properties_encode(const struct tm_env *env, const struct tm_properties *prope
     tm_put_u64(p + TM_PROPERTIES_SEQUENCE_MAX_AT, properties->sequence_max);
     tm_put_u64(p + TM_PROPERTIES_DATA_BLOCKS_AT, properties->data_block_count);
     tm_put_u64(p + TM_PROPERTIES_UNPACKED_BYTES_AT, properties->unpacked_bytes);
-    out->length += TM_PROPERTIES_FIXED_BYTES;
+    if (properties->range_count != 0)
+        tm_put_u64(p + TM_PROPERTIES_RANGES_AT, properties->range_count);
+    out->length += fixed;
     status = tm_buf_append(env, out, properties->smallest.data, properties->smallest.length, err);
-    if (status != TAMIS_OK)
-        return status;
-    return tm_buf_append(env, out, properties->largest.data, properties->largest.length, err);
+    if (status == TAMIS_OK)
+        status = tm_buf_append(env, out, properties->largest.data, properties->largest.length, err);
+    if (status == TAMIS_OK)
+        status = tm_buf_append(env, out, properties->ranges.data, properties->ranges.length, err);
+    return status;
 }
 
 tamis_status
-tm_properties_decode(const struct tm_place *place, const struct tm_block *block,
+tm_properties_decode(const struct tm_place *place, const struct tm_block *block, bool has_ranges,
                      struct tm_properties *properties, tamis_error *err)
 {
+    uint32_t fixed_min =
+        has_ranges ? TM_PROPERTIES_FIXED_BYTES_WITH_RANGES : TM_PROPERTIES_FIXED_BYTES;
     const uint8_t *p = block->data;
     uint32_t fixed = block->length >= 4 ? tm_get_u32(p + TM_PROPERTIES_FIXED_BYTES_AT) : 0;
     uint64_t smallest;
     uint64_t largest;
+    uint64_t rest; // behind the keys
 
-    if (fixed < TM_PROPERTIES_FIXED_BYTES || fixed > block->length)
+    if (fixed < fixed_min || fixed > block->length)
         return TM_FAIL(err, TAMIS_CORRUPT,
                        "%s: properties at %" PRIu64 ": expected a fixed part of at least %d"
                        " bytes in %" PRIu32 ", found %" PRIu32,
-                       place->file, place->offset, TM_PROPERTIES_FIXED_BYTES, block->length, fixed);
+                       place->file, place->offset, (int)fixed_min, block->length, fixed);
     smallest = tm_get_u32(p + TM_PROPERTIES_SMALLEST_BYTES_AT);
     largest = tm_get_u32(p + TM_PROPERTIES_LARGEST_BYTES_AT);
+    rest = block->length - fixed - (smallest + largest); // wraps around when they do not fit
     if (smallest > TAMIS_KEY_BYTES_MAX || largest > TAMIS_KEY_BYTES_MAX ||
-        smallest + largest != block->length - fixed)
+        smallest + largest > block->length - fixed || (rest != 0) != has_ranges)
         return TM_FAIL(err, TAMIS_CORRUPT,
                        "%s: properties at %" PRIu64 ": keys of %" PRIu64 " and %" PRIu64
                        " bytes expected, found %" PRIu32 " bytes",
@@ -237,6 +248,8 @@ tm_properties_decode(const struct tm_place *place, const struct tm_block *block,
         .unpacked_bytes = tm_get_u64(p + TM_PROPERTIES_UNPACKED_BYTES_AT),
         .smallest = tm_slice(p + fixed, (size_t)smallest),
         .largest = tm_slice(p + fixed + smallest, (size_t)largest),
+        .range_count = has_ranges ? tm_get_u64(p + TM_PROPERTIES_RANGES_AT) : 0,
+        .ranges = tm_slice(p + fixed + smallest + largest, (size_t)rest),
     };
     if (properties->hash_id != TM_HASH_ID_XXH3_64)
         return TM_FAIL(err, TAMIS_UNSUPPORTED,
@@ -247,12 +260,101 @@ tm_properties_decode(const struct tm_place *place, const struct tm_block *block,
         properties->tombstone_count > properties->entry_count ||
         properties->sequence_min > properties->sequence_max ||
         properties->sequence_max > TM_SEQUENCE_MAX ||
-        tm_slice_compare(properties->smallest, properties->largest) > 0)
+        tm_slice_compare(properties->smallest, properties->largest) > 0 ||
+        (properties->range_count != 0) != has_ranges || properties->range_count > rest)
         return TM_FAIL(err, TAMIS_CORRUPT,
                        "%s: properties at %" PRIu64 ": found %" PRIu64 " entries, %" PRIu64
-                       " keys, %" PRIu64 " tombstones, sequences %" PRIu64 " to %" PRIu64,
+                       " keys, %" PRIu64 " tombstones, sequences %" PRIu64 " to %" PRIu64
+                       ", %" PRIu64 " ranges",
                        place->file, place->offset, properties->entry_count, properties->key_count,
                        properties->tombstone_count, properties->sequence_min,
-                       properties->sequence_max);
+                       properties->sequence_max, properties->range_count);
+    return TAMIS_OK;
+}
+
+/* ---- Ranges ---------------------------------------------------------------------------------------- */
+
+static tamis_status
+encode_bound(const struct tm_env *env, tamis_slice bound, struct tm_buf *out, tamis_error *err)
+{
+    uint8_t length[TM_VARINT64_BYTES_MAX];
+    tamis_status status;
+
+    status = tm_buf_append(env, out, length,
+                           (size_t)(tm_put_varint64(length, bound.length) - length), err);
+    if (status != TAMIS_OK)
+        return status;
+    return tm_buf_append(env, out, bound.data, bound.length, err);
+}
+
+tamis_status
+tm_range_encode(const struct tm_env *env, const struct tm_range *range, struct tm_buf *out,
+                tamis_error *err)
+{
+    uint8_t sequence[TM_VARINT64_BYTES_MAX];
+    tamis_status status;
+
+    status = tm_buf_append(env, out, sequence,
+                           (size_t)(tm_put_varint64(sequence, range->sequence) - sequence), err);
+    if (status == TAMIS_OK)
+        status = encode_bound(env, range->from, out, err);
+    if (status == TAMIS_OK)
+        status = encode_bound(env, range->to, out, err);
+    return status;
+}
+
+static tamis_slice
+take_bound(struct tm_cursor *cursor)
+{
+    uint64_t length = tm_cursor_varint(cursor);
+
+    if (length > TAMIS_KEY_BYTES_MAX)
+        cursor->failed = true;
+    return tm_slice(tm_cursor_bytes(cursor, length), (size_t)length);
+}
+
+/* NULL, or what is wrong with a range that follows `last` (NULL: the first). */
+static const char *
+wrong_range(const struct tm_properties *properties, const struct tm_range *last,
+            const struct tm_range *range)
+{
+    if (tm_slice_compare(range->from, range->to) >= 0)
+        return "it ends before it begins";
+    if (range->sequence < properties->sequence_min || range->sequence > properties->sequence_max)
+        return "its sequence is outside those of the table";
+    if (tm_slice_compare(range->from, properties->smallest) < 0 ||
+        tm_slice_compare(tm_range_reach(range->to), properties->largest) > 0)
+        return "it reaches beyond the keys of the table";
+    if (last != NULL && tm_range_compare(last, range) >= 0)
+        return "it is out of order";
+    return NULL;
+}
+
+tamis_status
+tm_ranges_decode(const struct tm_place *place, const struct tm_properties *properties,
+                 struct tm_range *ranges_out, tamis_error *err)
+{
+    struct tm_cursor cursor = tm_cursor_over(properties->ranges.data, properties->ranges.length);
+
+    for (uint64_t i = 0; i < properties->range_count; i++) {
+        struct tm_range *range = &ranges_out[i];
+        const char *wrong;
+
+        range->sequence = tm_cursor_varint(&cursor);
+        range->from = take_bound(&cursor);
+        range->to = take_bound(&cursor);
+        wrong = cursor.failed ? "it ends too early"
+                              : wrong_range(properties, i > 0 ? range - 1 : NULL, range);
+        if (wrong != NULL)
+            return TM_FAIL(err, TAMIS_CORRUPT,
+                           "%s: properties at %" PRIu64 ": range %" PRIu64 ": %s", place->file,
+                           place->offset, i, wrong);
+    }
+    if (tm_cursor_left(&cursor) != 0)
+        return TM_FAIL(err, TAMIS_CORRUPT,
+                       "%s: properties at %" PRIu64 ": expected the end behind %" PRIu64
+                       " ranges, found %zu bytes more",
+                       place->file, place->offset, properties->range_count,
+                       tm_cursor_left(&cursor));
     return TAMIS_OK;
 }

@@ -15,6 +15,7 @@
 #include "sstable/codec.h"
 #include "sstable/env.h"
 #include "sstable/format.h"
+#include "sstable/range_set.h"
 
 struct tm_footer {
     uint64_t unique_id;
@@ -78,8 +79,10 @@ struct tm_properties {
     uint64_t sequence_max;
     uint64_t data_block_count;
     uint64_t unpacked_bytes;
-    tamis_slice smallest;
-    tamis_slice largest;
+    tamis_slice smallest; // of keys and of starts of ranges
+    tamis_slice largest;  // of keys and of reaches of ranges
+    uint64_t range_count;
+    tamis_slice ranges; // encoded
 };
 
 /** Append the unpacked properties to `out`. TAMIS_OK or TAMIS_NO_MEMORY. */
@@ -87,10 +90,24 @@ TAMIS_NODISCARD tamis_status tm_properties_encode(const struct tm_env *env,
                                                   const struct tm_properties *properties,
                                                   struct tm_buf *out, tamis_error *err);
 
-/** Decode; the keys point into `block`. TAMIS_OK, TAMIS_CORRUPT, TAMIS_UNSUPPORTED (hash). */
+/** Decode; keys and ranges point into `block`. TAMIS_OK, TAMIS_CORRUPT, TAMIS_UNSUPPORTED (hash). */
 TAMIS_NODISCARD tamis_status tm_properties_decode(const struct tm_place *place,
-                                                  const struct tm_block *block,
+                                                  const struct tm_block *block, bool has_ranges,
                                                   struct tm_properties *properties,
                                                   tamis_error *err);
+
+/** Append one range to an encoded list. TAMIS_OK or TAMIS_NO_MEMORY. */
+TAMIS_NODISCARD tamis_status tm_range_encode(const struct tm_env *env, const struct tm_range *range,
+                                             struct tm_buf *out, tamis_error *err);
+
+/**
+ * Decode and check all ranges of `properties`.
+ *
+ * @param ranges_out  [out] room for range_count; keys point where properties->ranges does
+ * @return            TAMIS_OK or TAMIS_CORRUPT
+ */
+TAMIS_NODISCARD tamis_status tm_ranges_decode(const struct tm_place *place,
+                                              const struct tm_properties *properties,
+                                              struct tm_range *ranges_out, tamis_error *err);
 
 #endif

@@ -52,6 +52,29 @@ check_identity(const struct tm_table *table, const struct tm_table_identity *ide
 }
 
 static tamis_status
+take_ranges(struct tm_table *table, const struct tm_place *place, tamis_error *err)
+{
+    size_t count = (size_t)table->properties.range_count;
+    struct tm_range *ranges = tm_alloc(table->env, count * sizeof *ranges);
+    tamis_status status;
+
+    if (ranges == NULL)
+        return TM_NO_MEMORY(err, count * sizeof *ranges);
+    status = tm_ranges_decode(place, &table->properties, ranges, err);
+    if (status == TAMIS_OK) {
+        const struct tm_range_set set = {.count = count, .ranges = ranges};
+        void *memory = tm_alloc(table->env, tm_range_set_bytes(count));
+
+        if (memory != NULL)
+            table->ranges = tm_range_set_merge(memory, (const struct tm_range_set *[]){&set}, 1);
+        else
+            status = TM_NO_MEMORY(err, tm_range_set_bytes(count));
+    }
+    tm_release(table->env, ranges, count * sizeof *ranges);
+    return status;
+}
+
+static tamis_status
 read_properties(struct tm_table *table, tamis_error *err)
 {
     const struct tm_footer *footer = &table->footer;
@@ -70,7 +93,11 @@ read_properties(struct tm_table *table, tamis_error *err)
                        "%s: properties at %" PRIu64 ": section checksum expected %016" PRIx64
                        ", found %016" PRIx64,
                        table->name, place.offset, footer->properties_checksum, checksum);
-    status = tm_properties_decode(&place, table->properties_block, properties, err);
+    status =
+        tm_properties_decode(&place, table->properties_block,
+                             (footer->features_required & TM_FEATURE_RANGES) != 0, properties, err);
+    if (status == TAMIS_OK && properties->range_count != 0)
+        status = take_ranges(table, &place, err);
     if (status != TAMIS_OK)
         return status;
     table->facts = (struct tm_table_facts){
@@ -85,6 +112,7 @@ read_properties(struct tm_table *table, tamis_error *err)
         .sequence_max = properties->sequence_max,
         .raw_bytes = properties->key_bytes + properties->value_bytes,
         .filter_bytes = footer->filter_bytes,
+        .range_count = properties->range_count,
         .smallest = (uint8_t *)properties->smallest.data,
         .largest = (uint8_t *)properties->largest.data,
         .smallest_length = (uint32_t)properties->smallest.length,
@@ -258,6 +286,8 @@ tm_table_close(struct tm_table *table)
     if (table->file != NULL) // nothing was written: there is nothing that closing could lose
         (void)env->fs->close(env->fs->ctx, table->file, NULL);
     tm_block_unref(table->properties_block);
+    if (table->ranges != NULL)
+        tm_release(env, table->ranges, tm_range_set_bytes(table->ranges->count));
     tm_index_release(env, &table->index);
     tm_release(env, table->filter_memory, table->filter_memory_bytes);
     tm_release(env, table->name, table->name_bytes);
@@ -284,6 +314,12 @@ tm_table_filter_damage(const struct tm_table *table)
     return table->filter_damage;
 }
 
+const struct tm_range_set *
+tm_table_ranges(const struct tm_table *table)
+{
+    return table->ranges;
+}
+
 uint64_t
 tm_table_hash_seed(const struct tm_table *table)
 {
@@ -300,7 +336,8 @@ uint64_t
 tm_table_index_bytes(const struct tm_table *table)
 {
     return sizeof *table + table->name_bytes + table->index.memory_bytes +
-           sizeof *table->properties_block + table->properties_block->allocated;
+           sizeof *table->properties_block + table->properties_block->allocated +
+           (table->ranges != NULL ? tm_range_set_bytes(table->ranges->count) : 0);
 }
 
 uint64_t

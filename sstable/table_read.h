@@ -63,6 +63,8 @@ const tamis_filter *tm_table_filter(const struct tm_table *table);
 const tamis_filter_info *tm_table_filter_info(const struct tm_table *table);
 /** TAMIS_FILTER_SOUND, or what is wrong with the filter. */
 tamis_filter_damage tm_table_filter_damage(const struct tm_table *table);
+/** Range tombstones; NULL: none. As long as the table. */
+const struct tm_range_set *tm_table_ranges(const struct tm_table *table);
 /** The seed with which keys are hashed for this table's filter and tags. */
 uint64_t tm_table_hash_seed(const struct tm_table *table);
 /** Facts; keys borrowed, as long as the table. */

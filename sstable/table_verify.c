@@ -6,7 +6,7 @@
  *     index section again        its checksum; as many data blocks as the properties say
  *     padding                    zeros
  *     data blocks, in order      checksum, layout, order of entries, tags, separators; the list of checksums
- *     what was counted           entries, keys, tombstones, bytes, sequences, smallest and largest key
+ *     what was counted           entries, keys, tombstones, bytes, sequences, smallest and largest key, with the ranges
  *     filter again               sound, of exactly these keys, and "maybe" to every one of them
  *
  * Not here: how bytes are checked one by one (codec.c, block_read.c, index.c, filter/).
@@ -21,6 +21,7 @@ struct verification {
     struct tm_table *table;
     struct tm_buf key; // of the entry before, then of the one at hand
     struct tm_buf previous;
+    struct tm_buf first;     // key
     struct tm_buf checksums; // of data blocks
     uint64_t previous_sequence;
     uint64_t block_offset;
@@ -123,9 +124,11 @@ check_entry(struct verification *verification, const struct tm_block_view *view,
     }
     if (new_key && !tamis_filter_may_contain(&verification->filter, hash))
         return wrong_entry(verification, index, "the filter denies the key", err);
-    if (verification->counted.entry_count == 0 && !tm_slice_equal(key, table->properties.smallest))
-        return wrong_entry(verification, index, "it is not the smallest key of the properties",
-                           err);
+    if (verification->counted.entry_count == 0) {
+        status = tm_buf_append(env, &verification->first, key.data, key.length, err);
+        if (status != TAMIS_OK)
+            return status;
+    }
     count_entry(verification, &entry, new_key);
     verification->previous_sequence = entry.sequence;
     swap = verification->previous;
@@ -244,6 +247,47 @@ check_padding(const struct verification *verification, tamis_error *err)
     return status;
 }
 
+/* Entries and ranges together reach from the smallest to the largest key of the properties. */
+static tamis_status
+check_bounds(const struct verification *verification, tamis_error *err)
+{
+    const struct tm_table *table = verification->table;
+    tamis_slice smallest = tm_slice(verification->first.data, verification->first.length);
+    tamis_slice largest = tm_slice(verification->previous.data, verification->previous.length);
+
+    if (table->ranges != NULL) {
+        const struct tm_range_set *set = table->ranges;
+        tamis_slice from = set->ranges[0].from;
+        tamis_slice to = tm_range_reach(set->ranges[set->furthest[set->count - 1]].to);
+
+        if (tm_slice_compare(from, smallest) < 0)
+            smallest = from;
+        if (tm_slice_compare(to, largest) > 0)
+            largest = to;
+    }
+    if (!tm_slice_equal(smallest, table->properties.smallest))
+        return TM_FAIL(err, TAMIS_CORRUPT,
+                       "%s: the first key is not the smallest key of the properties", table->name);
+    if (!tm_slice_equal(largest, table->properties.largest))
+        return TM_FAIL(err, TAMIS_CORRUPT,
+                       "%s: the last key is not the largest key of the properties", table->name);
+    return TAMIS_OK;
+}
+
+static void
+count_ranges(struct verification *verification)
+{
+    const struct tm_range_set *set = verification->table->ranges;
+    struct tm_properties *counted = &verification->counted;
+
+    for (size_t i = 0; set != NULL && i < set->count; i++) {
+        if (set->ranges[i].sequence < counted->sequence_min)
+            counted->sequence_min = set->ranges[i].sequence;
+        if (set->ranges[i].sequence > counted->sequence_max)
+            counted->sequence_max = set->ranges[i].sequence;
+    }
+}
+
 static tamis_status
 check_counts(const struct verification *verification, tamis_error *err)
 {
@@ -273,12 +317,7 @@ check_counts(const struct verification *verification, tamis_error *err)
         if (status != TAMIS_OK)
             return status;
     }
-    if (!tm_slice_equal(tm_slice(verification->previous.data, verification->previous.length),
-                        stated->largest))
-        return TM_FAIL(err, TAMIS_CORRUPT,
-                       "%s: the last key is not the largest key of the properties",
-                       verification->table->name);
-    return TAMIS_OK;
+    return check_bounds(verification, err);
 }
 
 tamis_status
@@ -294,6 +333,7 @@ tm_table_verify(struct tm_table *table, bool (*progress)(void *arg, uint64_t byt
     bool go_on = true;
     tamis_status status;
 
+    count_ranges(&verification);
     status = check_footer(&verification, err);
     if (status == TAMIS_OK)
         status = check_properties(&verification, err);
@@ -317,6 +357,7 @@ tm_table_verify(struct tm_table *table, bool (*progress)(void *arg, uint64_t byt
     tm_release(env, filter_memory, filter_memory_bytes);
     tm_buf_release(env, &verification.key);
     tm_buf_release(env, &verification.previous);
+    tm_buf_release(env, &verification.first);
     tm_buf_release(env, &verification.checksums);
     return status;
 }

@@ -304,7 +304,19 @@ workload_write(struct workload *workload, size_t count, bool sync)
     options.sync = sync;
     write->count = count;
     check_ok(tamis_batch_create(NULL, &batch, &err), err);
-    for (size_t i = 0; i < count; i++) {
+    if (count > 1 && rng_chance(&workload->rng, 1, 4)) { // as one range
+        size_t first = rng_below(&workload->rng, ORACLE_KEYS - count);
+        char from[24], to[24];
+
+        for (size_t i = 0; i < count; i++) {
+            write->key[i] = first + i;
+            write->value[i] = (struct oracle_value){0};
+        }
+        check_ok(tamis_batch_delete_range(batch, tamis_text(oracle_key(first, from)),
+                                          tamis_text(oracle_key(first + count, to)), &err),
+                 err);
+    }
+    for (size_t i = tamis_batch_count(batch) == 0 ? 0 : count; i < count; i++) {
         size_t length =
             WORKLOAD_VALUE_BYTES_MIN +
             rng_below(&workload->rng, WORKLOAD_VALUE_BYTES_MAX - WORKLOAD_VALUE_BYTES_MIN);

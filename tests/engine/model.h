@@ -101,6 +101,20 @@ model_delete(struct model *model, tamis_slice key)
     model_add(model, key, NULL);
 }
 
+/** Every key there is from `from` on and below `to`; one sequence for all. */
+static inline void
+model_delete_range(struct model *model, tamis_slice from, tamis_slice to)
+{
+    uint64_t sequence = model->sequence + 1;
+
+    for (size_t at = model_seek(model, from);
+         at < model->key_count && tm_slice_compare(model->keys[at].key, to) < 0; at++) {
+        model->sequence = sequence - 1;
+        model_delete(model, model->keys[at].key);
+    }
+    model->sequence = sequence;
+}
+
 /** The value that key number `at` had at `sequence`; false if it had none. */
 static inline bool
 model_value(const struct model *model, size_t at, uint64_t sequence, tamis_slice *value)
@@ -134,6 +148,21 @@ model_visible(const struct model *model, size_t *at, uint64_t sequence, const ta
         if (upper != NULL && tm_slice_compare(model->keys[*at].key, *upper) >= 0)
             return false;
         if (model_value(model, *at, sequence, value))
+            return true;
+    }
+    return false;
+}
+
+/** From before index *at_end back, the last key that had a value at `sequence` and is not below `lower` (NULL: unbounded); *at_end
+ * is one more than its index. */
+static inline bool
+model_visible_back(const struct model *model, size_t *at_end, uint64_t sequence,
+                   const tamis_slice *lower, tamis_slice *value)
+{
+    for (; *at_end > 0; --*at_end) {
+        if (lower != NULL && tm_slice_compare(model->keys[*at_end - 1].key, *lower) < 0)
+            return false;
+        if (model_value(model, *at_end - 1, sequence, value))
             return true;
     }
     return false;

@@ -139,12 +139,34 @@ oracle_open(struct world *world, tamis_db **db_out, tamis_error *err)
 
 /* ---- Driving ---------------------------------------------------------------------------------------- */
 
-/* The next write: one put or delete, or a batch. `bytes` is room for a value. */
+/* Keys that follow each other, deleted as one range. */
+static inline void
+oracle_make_range(struct rng *rng, struct oracle_write *write, tamis_batch *batch)
+{
+    uint64_t first = rng_below(rng, ORACLE_KEYS - ORACLE_BATCH_MAX);
+    char from[24], to[24];
+    tamis_error err;
+
+    write->count = 1 + (size_t)rng_below(rng, ORACLE_BATCH_MAX);
+    for (size_t i = 0; i < write->count; i++) {
+        write->key[i] = first + i;
+        write->value[i] = (struct oracle_value){0};
+    }
+    oracle_key(first, from);
+    oracle_key(first + write->count, to);
+    check_ok(tamis_batch_delete_range(batch, tamis_text(from), tamis_text(to), &err), err);
+}
+
+/* The next write: one put or delete, a batch, or a range. `bytes` is room for a value. */
 static inline void
 oracle_make_write(struct rng *rng, struct oracle_write *write, tamis_batch *batch, uint8_t *bytes)
 {
     tamis_error err;
 
+    if (rng_chance(rng, 1, 12)) {
+        oracle_make_range(rng, write, batch);
+        return;
+    }
     write->count = rng_chance(rng, 1, 4) ? ORACLE_BATCH_MAX : 1;
     for (size_t i = 0; i < write->count; i++) {
         size_t length =

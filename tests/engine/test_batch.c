@@ -35,7 +35,7 @@ cursor_over(const uint8_t *bytes, size_t length)
     return cursor;
 }
 
-/* What tamis_batch_put() or tamis_batch_delete() makes of an entry. */
+/* What tamis_batch_put(), tamis_batch_delete() or tamis_batch_delete_range() makes of an entry. */
 static size_t
 encode(const struct tm_entry *entry, uint8_t *to)
 {
@@ -43,7 +43,7 @@ encode(const struct tm_entry *entry, uint8_t *to)
 
     memcpy(to + length, entry->key.data, entry->key.length);
     length += entry->key.length;
-    if (entry->kind == TM_KIND_PUT) {
+    if (tm_operation_has_value(entry->kind)) {
         length += tm_operation_middle(to + length, entry->value.length);
         memcpy(to + length, entry->value.data, entry->value.length);
         length += entry->value.length;

@@ -55,7 +55,8 @@ entry_of(tamis_slice key, tamis_slice value, uint64_t sequence, enum tm_kind kin
 static void
 add(struct tm_memtable *memtable, const struct tm_entry *entry)
 {
-    if (tm_memtable_reserve(memtable, 1, entry->key.length + entry->value.length, &err) != TAMIS_OK)
+    if (tm_memtable_reserve(memtable, 1, entry->kind == TM_KIND_DELETE_RANGE,
+                            entry->key.length + entry->value.length, &err) != TAMIS_OK)
         ck_abort_msg("%s", err.message);
     tm_memtable_add(memtable, entry);
 }
@@ -420,7 +421,7 @@ START_TEST(a_value_of_one_gibibyte_comes_back)
     value[0] = 'a'; // all else stays the page of zeros
     value[BIG_VALUE_BYTES - 1] = 'z';
     entry = entry_of(tm_slice("big", 3), tm_slice(value, BIG_VALUE_BYTES), 1, TM_KIND_PUT);
-    if (tm_memtable_reserve(memtable, 1, 3 + BIG_VALUE_BYTES, &err) == TAMIS_OK) {
+    if (tm_memtable_reserve(memtable, 1, 0, 3 + BIG_VALUE_BYTES, &err) == TAMIS_OK) {
         tm_memtable_add(memtable, &entry);
         add_text(memtable, "bif", "before", 2);
         add_text(memtable, "bih", "behind", 3);
@@ -494,11 +495,11 @@ START_TEST(a_reservation_that_fails_changes_nothing)
 
             tm_put_u32(key, (uint32_t)i * 0x9e3779b9);
             entry = entry_of(tm_slice(key, 4), tm_slice(value, length), ++sequence, TM_KIND_PUT);
-            if (tm_memtable_reserve(memtable, 1, 4 + length, &err) != TAMIS_OK) {
+            if (tm_memtable_reserve(memtable, 1, 0, 4 + length, &err) != TAMIS_OK) {
                 ck_assert_int_eq(err.code, TAMIS_NO_MEMORY);
                 ck_assert_uint_eq(tm_memtable_bytes(memtable), bytes);
                 ck_assert_uint_eq(tm_memtable_entry_count(memtable), i);
-                check_ok(tm_memtable_reserve(memtable, 1, 4 + length, &err), err);
+                check_ok(tm_memtable_reserve(memtable, 1, 0, 4 + length, &err), err);
             }
             tm_memtable_add(memtable, &entry);
         }
@@ -525,8 +526,8 @@ START_TEST(a_reservation_no_machine_can_keep_is_refused)
 {
     struct tm_memtable *memtable = make_memtable();
 
-    check_status(tm_memtable_reserve(memtable, SIZE_MAX, 0, &err), TAMIS_NO_MEMORY, err);
-    check_status(tm_memtable_reserve(memtable, 1, SIZE_MAX, &err), TAMIS_NO_MEMORY, err);
+    check_status(tm_memtable_reserve(memtable, SIZE_MAX, 0, 0, &err), TAMIS_NO_MEMORY, err);
+    check_status(tm_memtable_reserve(memtable, 1, 0, SIZE_MAX, &err), TAMIS_NO_MEMORY, err);
     tm_memtable_unref(memtable);
 }
 END_TEST
@@ -544,7 +545,7 @@ START_TEST(what_was_reserved_for_is_added_without_memory)
         size_t left = rng_below(&rng, rng_chance(&rng, 1, 10) ? sizeof bytes : 2000);
         bool is_used = rng_chance(&rng, 9, 10);
 
-        if (tm_memtable_reserve(memtable, entry_count, left, &err) != TAMIS_OK)
+        if (tm_memtable_reserve(memtable, entry_count, 0, left, &err) != TAMIS_OK)
             ck_abort_msg("%s", err.message);
         if (!is_used)
             continue; // the write failed in the log; the next reservation takes its place
@@ -730,7 +731,7 @@ START_TEST(readers_beside_a_writer_see_every_published_entry_whole)
 
         race_key(key, race_key_of_sequence(sequence));
         tm_put_u64(value, sequence);
-        if (tm_memtable_reserve(race.memtable, 1, 20, NULL) != TAMIS_OK)
+        if (tm_memtable_reserve(race.memtable, 1, 0, 20, NULL) != TAMIS_OK)
             ck_abort_msg("no memory");
         tm_memtable_add(race.memtable, &entry);
         atomic_store_explicit(&race.published, sequence, memory_order_release);

@@ -239,6 +239,20 @@ end_run(struct run *run)
     free(run);
 }
 
+/* Where a range that begins at `from` ends: some keys on, or anywhere, before it too. */
+static tamis_slice
+random_end(struct run *run, tamis_slice from, uint8_t bytes[KEY_MAX])
+{
+    size_t at = model_seek(&run->model, from) + rng_below(&run->rng, 12);
+    tamis_slice to;
+
+    if (rng_chance(&run->rng, 1, 10) || at >= run->model.key_count)
+        return random_key(run, bytes);
+    to = run->model.keys[at].key;
+    memcpy(bytes, to.data, to.length);
+    return tm_slice(bytes, to.length);
+}
+
 /* ---- Writing -------------------------------------------------------------------------------------- */
 
 static void
@@ -254,6 +268,13 @@ write_batch(struct run *run)
         if (rng_chance(&run->rng, 1, 3)) {
             require_ok(run, tamis_batch_delete(run->batch, key, &err));
             model_delete(&run->model, key);
+        } else if (rng_chance(&run->rng, 1, 20)) {
+            uint8_t to_bytes[KEY_MAX];
+            tamis_slice to = random_end(run, key, to_bytes);
+
+            require_ok(run, tamis_batch_delete_range(run->batch, key, to, &err));
+            if (tm_slice_compare(key, to) < 0)
+                model_delete_range(&run->model, key, to);
         } else {
             tamis_slice value = random_value(run);
 
@@ -279,7 +300,15 @@ write_once(struct run *run)
     } else {
         tamis_slice key = random_key(run, key_bytes);
 
-        if (rng_chance(&run->rng, 1, 4)) {
+        if (rng_chance(&run->rng, 1, 40)) {
+            uint8_t to_bytes[KEY_MAX];
+            tamis_slice to = random_end(run, key, to_bytes);
+
+            if (tm_slice_compare(key, to) < 0)
+                model_delete_range(&run->model, key, to);
+            if (run->db != NULL)
+                require_ok(run, tamis_delete_range(run->db, &options, key, to, &err));
+        } else if (rng_chance(&run->rng, 1, 4)) {
             model_delete(&run->model, key);
             if (run->db != NULL)
                 require_ok(run, tamis_delete(run->db, &options, key, &err));
@@ -402,6 +431,65 @@ open_iter(struct run *run, struct held_iter *held, const struct held_snapshot *a
     require(run, !tamis_iter_valid(held->iter));
 }
 
+static void
+check_place_back(struct run *run, struct held_iter *held, size_t at_end)
+{
+    tamis_slice value = {NULL, 0};
+    bool expected = model_visible_back(&run->model, &at_end, held->sequence,
+                                       held->has_lower ? &held->lower : NULL, &value);
+
+    require_ok(run, tamis_iter_status(held->iter, &err));
+    require(run, tamis_iter_valid(held->iter) == expected);
+    if (!expected)
+        return;
+    held->at = at_end - 1;
+    require(run, tm_slice_equal(tamis_iter_key(held->iter), run->model.keys[held->at].key));
+    require(run, tm_slice_equal(tamis_iter_value(held->iter), value));
+}
+
+/* One more than the index of the last key at or before `key`, within the upper bound. */
+static size_t
+model_end(const struct run *run, const struct held_iter *held, tamis_slice key)
+{
+    size_t end = model_seek(&run->model, key);
+
+    if (end < run->model.key_count && tm_slice_equal(run->model.keys[end].key, key))
+        end++;
+    if (held->has_upper && end > model_seek(&run->model, held->upper))
+        end = model_seek(&run->model, held->upper);
+    return end;
+}
+
+/* To the end, or to a key from behind; then back, and now and then a step forward. */
+static void
+move_iter_back(struct run *run, struct held_iter *held, unsigned step_count)
+{
+    uint8_t key_bytes[KEY_MAX];
+
+    if (rng_chance(&run->rng, 1, 2)) {
+        tamis_iter_last(held->iter);
+        check_place_back(run, held,
+                         held->has_upper ? model_seek(&run->model, held->upper)
+                                         : run->model.key_count);
+    } else {
+        tamis_slice key = random_key(run, key_bytes);
+
+        tamis_iter_seek_for_prev(held->iter, key);
+        check_place_back(run, held, model_end(run, held, key));
+    }
+    held->positioned = true;
+    for (unsigned i = 0; i < step_count && tamis_iter_valid(held->iter); i++) {
+        if (rng_chance(&run->rng, 1, 8)) {
+            held->at++;
+            tamis_iter_next(held->iter);
+            check_place(run, held);
+        } else {
+            tamis_iter_prev(held->iter);
+            check_place_back(run, held, held->at);
+        }
+    }
+}
+
 /* A held iterator is at the key it was at, whatever was written since; keys new to the model shift its index. */
 static void
 move_iter(struct run *run, struct held_iter *held, unsigned step_count)
@@ -446,7 +534,9 @@ iterate_once(struct run *run)
         open_iter(run, held, any_snapshot(run));
     else if (rng_chance(&run->rng, 1, 4))
         close_iter(held);
-    if (held->iter != NULL)
+    if (held->iter != NULL && rng_chance(&run->rng, 1, 3))
+        move_iter_back(run, held, (unsigned)rng_below(&run->rng, 60));
+    else if (held->iter != NULL)
         move_iter(run, held, (unsigned)rng_below(&run->rng, 60));
 }
 

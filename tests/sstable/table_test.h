@@ -47,6 +47,8 @@ struct entries {
     struct tm_entry *list;
     size_t count;
     size_t capacity;
+    const struct tm_range *ranges; // range tombstones beside them; borrowed
+    size_t range_count;
 };
 
 static inline void *
@@ -304,6 +306,13 @@ shelf_build(struct shelf *shelf, const char *name, const struct tm_table_options
         return status;
     for (size_t i = 0; i < entries->count; i++) {
         status = tm_table_builder_add(builder, &entries->list[i], err);
+        if (status != TAMIS_OK) {
+            tm_table_builder_abandon(builder);
+            return status;
+        }
+    }
+    for (size_t i = 0; i < entries->range_count; i++) {
+        status = tm_table_builder_add_range(builder, &entries->ranges[i], err);
         if (status != TAMIS_OK) {
             tm_table_builder_abandon(builder);
             return status;

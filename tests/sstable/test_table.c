@@ -111,6 +111,90 @@ check_round_trip(const struct tm_table_options *options, bool near)
     sim_file_remove(shelf.world->sim, "tables", "t.sst");
 }
 
+START_TEST(ranges_come_back_and_the_table_reaches_over_them)
+{
+    static const struct tm_range ranges[] = {
+        {{"a", 1}, {"k", 1}, 40},
+        {{"b", 1}, {"zz\0", 3}, 90},
+        {{"b", 1}, {"c", 1}, 7},
+    };
+    struct tm_table_options options = shelf_options(256);
+    struct tm_table_identity identity;
+    const struct tm_table_facts *facts;
+    const struct tm_range_set *set;
+    struct tm_table *table;
+    tamis_error err;
+
+    entries_put(&entries, "key", 50, "value");
+    entries.ranges = ranges;
+    entries.range_count = 3;
+    identity = shelf_write(&shelf, "t.sst", &options, &entries);
+    table = shelf_table(&shelf, "t.sst", &identity);
+    set = tm_table_ranges(table);
+    ck_assert_uint_eq(set->count, 3);
+    for (size_t i = 0; i < 3; i++) {
+        ck_assert(tm_slice_equal(set->ranges[i].from, ranges[i].from));
+        ck_assert(tm_slice_equal(set->ranges[i].to, ranges[i].to));
+        ck_assert_uint_eq(set->ranges[i].sequence, ranges[i].sequence);
+    }
+    facts = tm_table_facts(table);
+    ck_assert_uint_eq(facts->range_count, 3);
+    ck_assert_uint_eq(facts->entry_count, 1);
+    ck_assert_uint_eq(facts->sequence_min, 7);
+    ck_assert_uint_eq(facts->sequence_max, 90);
+    ck_assert(tm_slice_equal(tm_slice(facts->smallest, facts->smallest_length), tm_slice("a", 1)));
+    ck_assert(tm_slice_equal(tm_slice(facts->largest, facts->largest_length), tm_slice("zz", 2)));
+    expect_ok(tm_table_verify(table, NULL, NULL, &err), err);
+    tm_table_close(table);
+    // No byte of them can change unnoticed.
+    for (size_t at = 0; at < identity.file_bytes; at++) {
+        size_t size;
+        uint8_t *bytes = sim_file_get(shelf.world->sim, "tables", "t.sst", &size);
+        tamis_status status;
+
+        bytes[at] ^= 4;
+        sim_file_put(shelf.world->sim, "tables", "t.sst", bytes, size);
+        status = tm_table_open(&shelf.env, shelf.dir, "t.sst", &identity, NULL, &table, &err);
+        if (status == TAMIS_OK) {
+            ck_assert_uint_eq(tm_table_ranges(table)->count, 3);
+            check_status(tm_table_verify(table, NULL, NULL, &err), TAMIS_CORRUPT, err);
+            tm_table_close(table);
+        } else {
+            ck_assert_int_eq(status, TAMIS_CORRUPT);
+        }
+        bytes[at] ^= 4;
+        sim_file_put(shelf.world->sim, "tables", "t.sst", bytes, size);
+        free(bytes);
+    }
+}
+END_TEST
+
+static const struct wrong_ranges {
+    struct tm_range ranges[2];
+    const char *message;
+} wrong_ranges[] = {
+    {{{{"b", 1}, {"c", 1}, 3}, {{"a", 1}, {"c", 1}, 5}}, "beyond the keys"},
+    {{{{"b", 1}, {"c", 1}, 3}, {{"b", 1}, {"d", 1}, 5}}, "out of order"},
+};
+
+START_TEST(ranges_that_no_builder_writes_are_corrupt_though_checksums_are_right)
+{
+    const struct wrong_ranges *wrong = &wrong_ranges[_i];
+    struct tm_table_options options = shelf_options(256);
+    struct tm_table_identity identity;
+    struct tm_table *table = NULL;
+    tamis_error err;
+
+    entries_put(&entries, "key", 4, "value");
+    entries.ranges = wrong->ranges;
+    entries.range_count = 2;
+    identity = shelf_write(&shelf, "t.sst", &options, &entries);
+    check_status(tm_table_open(&shelf.env, shelf.dir, "t.sst", &identity, NULL, &table, &err),
+                 TAMIS_CORRUPT, err);
+    ck_assert_ptr_nonnull(strstr(err.message, wrong->message));
+}
+END_TEST
+
 START_TEST(every_key_and_every_gap_of_a_table_of_tiny_blocks_is_right)
 {
     struct rng rng = rng_from(rng_seed("tiny blocks", 41));
@@ -801,6 +885,9 @@ main(void)
 
     tcase_set_timeout(tests, 0);
     tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, ranges_come_back_and_the_table_reaches_over_them);
+    tcase_add_loop_test(tests, ranges_that_no_builder_writes_are_corrupt_though_checksums_are_right,
+                        0, 2);
     tcase_add_test(tests, every_key_and_every_gap_of_a_table_of_tiny_blocks_is_right);
     tcase_add_test(tests, versions_of_one_key_span_blocks_and_are_right_at_each_sequence);
     tcase_add_test(tests, a_key_whose_versions_are_all_too_new_is_present_but_absent);

@@ -67,6 +67,21 @@ fill_one(struct entries *entries)
     entries_put(entries, "the only key", 7, "its value");
 }
 
+/* Ranges that begin before the only key, end behind it, and overlap. */
+static void
+fill_ranges(struct entries *entries)
+{
+    static const struct tm_range ranges[] = {
+        {{"", 0}, {"b", 1}, 9},
+        {{"a", 1}, {"z\0", 2}, 12},
+        {{"a", 1}, {"c", 1}, 3},
+    };
+
+    fill_one(entries);
+    entries->ranges = ranges;
+    entries->range_count = 3;
+}
+
 /* Values larger than a block, and offsets of four bytes. */
 static void
 fill_large(struct entries *entries)
@@ -236,6 +251,7 @@ future_hash(uint8_t *bytes, size_t *size)
 static const struct golden goldens[] = {
     {.name = "good_mixed.sst", .options = PAIR, .fill = fill_mixed},
     {.name = "good_one.sst", .options = PAIR, .fill = fill_one},
+    {.name = "good_ranges.sst", .options = PAIR, .fill = fill_ranges},
     {.name = "good_large.sst", .options = PAIR, .fill = fill_large},
     {.name = "good_standard.sst",
      .options = OPTIONS(TAMIS_FILTER_STANDARD, 12.5, 0, false),

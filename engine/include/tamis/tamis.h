@@ -202,6 +202,18 @@ TAMIS_NODISCARD TAMIS_API tamis_status tamis_delete(tamis_db *db,
                                                     const tamis_write_options *options,
                                                     tamis_slice key, tamis_error *err);
 
+/**
+ * Remove every key k with from <= k < to, atomically; a range that is empty (from >= to) removes nothing. One entry in the
+ * log, whatever the range holds. Otherwise as tamis_put().
+ *
+ * Cost  until compaction has carried it to the bottom, every read and every entry walked over is compared with the
+ *       ranges that begin before its key and reach beyond it; their keys stay in memory.
+ */
+TAMIS_NODISCARD TAMIS_API tamis_status tamis_delete_range(tamis_db *db,
+                                                          const tamis_write_options *options,
+                                                          tamis_slice from, tamis_slice to,
+                                                          tamis_error *err);
+
 /* ---- Batches -------------------------------------------------------------------------------------- */
 
 typedef struct tamis_batch tamis_batch; // puts and deletes that take effect together, in their order
@@ -217,6 +229,10 @@ TAMIS_NODISCARD TAMIS_API tamis_status tamis_batch_put(tamis_batch *batch, tamis
                                                        tamis_slice value, tamis_error *err);
 TAMIS_NODISCARD TAMIS_API tamis_status tamis_batch_delete(tamis_batch *batch, tamis_slice key,
                                                           tamis_error *err);
+/** As tamis_delete_range(): what the batch has put before goes, what it puts after stays. */
+TAMIS_NODISCARD TAMIS_API tamis_status tamis_batch_delete_range(tamis_batch *batch,
+                                                                tamis_slice from, tamis_slice to,
+                                                                tamis_error *err);
 TAMIS_API size_t tamis_batch_count(const tamis_batch *batch); // operations
 TAMIS_API size_t tamis_batch_bytes(const tamis_batch *batch); // counted against TAMIS_BATCH_BYTES_MAX
 

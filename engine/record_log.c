@@ -170,18 +170,13 @@ tm_record_reader_deinit(struct tm_record_reader *reader)
     memset(reader, 0, sizeof *reader);
 }
 
-/* Have the block that holds `offset` in memory. */
 static tamis_status
-load_block(struct tm_record_reader *reader, uint64_t offset, tamis_error *err)
+read_block(struct tm_record_reader *reader, uint64_t block_offset, tamis_error *err)
 {
-    uint64_t block_offset = offset - offset % TM_RECORD_BLOCK_BYTES;
     uint64_t left = reader->file_bytes - block_offset;
     size_t length = left < TM_RECORD_BLOCK_BYTES ? (size_t)left : TM_RECORD_BLOCK_BYTES;
     tamis_status status;
 
-    assert(offset < reader->file_bytes);
-    if (reader->block_bytes != 0 && reader->block_offset == block_offset)
-        return TAMIS_OK;
     reader->block_bytes = 0;
     status = reader->env->fs->read_at(reader->env->fs->ctx, reader->file, block_offset,
                                       reader->block, length, err);
@@ -190,6 +185,50 @@ load_block(struct tm_record_reader *reader, uint64_t offset, tamis_error *err)
     reader->block_offset = block_offset;
     reader->block_bytes = length;
     return TAMIS_OK;
+}
+
+/* The file ends within the block or before it, earlier than when it was opened: its writer has closed it and given back the
+ * zeros it had reserved. Find the end by halving. */
+static tamis_status
+find_new_end(struct tm_record_reader *reader, uint64_t block_offset, tamis_error *err)
+{
+    const tamis_fs *fs = reader->env->fs;
+    uint64_t there = block_offset;         // the block's bytes before this are there
+    uint64_t missing = reader->file_bytes; // the byte before this is not
+
+    if (missing > block_offset + TM_RECORD_BLOCK_BYTES)
+        missing = block_offset + TM_RECORD_BLOCK_BYTES;
+    while (missing - there > 1) {
+        uint64_t middle = there + (missing - there) / 2;
+        uint8_t byte;
+        tamis_status status = fs->read_at(fs->ctx, reader->file, middle - 1, &byte, 1, err);
+
+        if (status == TAMIS_OK)
+            there = middle;
+        else if (status == TAMIS_CORRUPT)
+            missing = middle;
+        else
+            return status;
+    }
+    reader->file_bytes = there;
+    return TAMIS_OK;
+}
+
+/* Have the block that holds `offset` in memory, as far as the file still goes. */
+static tamis_status
+load_block(struct tm_record_reader *reader, uint64_t offset, tamis_error *err)
+{
+    uint64_t block_offset = offset - offset % TM_RECORD_BLOCK_BYTES;
+    tamis_status status;
+
+    assert(offset < reader->file_bytes);
+    if (reader->block_bytes != 0 && reader->block_offset == block_offset)
+        return TAMIS_OK;
+    status = read_block(reader, block_offset, err);
+    if (status != TAMIS_CORRUPT)
+        return status;
+    status = find_new_end(reader, block_offset, err);
+    return status == TAMIS_OK ? read_block(reader, block_offset, err) : status;
 }
 
 /* What is wrong with the fragment at `at` of the loaded block, or NULL; *length_out is its payload. */
@@ -246,6 +285,8 @@ tm_record_next(struct tm_record_reader *reader, tamis_slice *record_out, bool *f
         status = load_block(reader, reader->offset, err);
         if (status != TAMIS_OK)
             return status;
+        if (reader->offset >= reader->file_bytes) // less than there was
+            continue;
         at = (size_t)(reader->offset - reader->block_offset);
         if (TM_RECORD_BLOCK_BYTES - at < TM_RECORD_HEADER_BYTES) {
             // The filler at the end of a block: its bytes are zeros, and nothing depends on them.

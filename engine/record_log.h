@@ -68,7 +68,8 @@ struct tm_record_reader {
     tamis_file *file;     // borrowed
     const char *name;     // borrowed; for messages
     uint64_t number;
-    uint64_t file_bytes;
+    uint64_t
+        file_bytes; // as it was opened; less once its writer has closed it and given back what it had reserved
     uint8_t *block;
     uint64_t block_offset;
     size_t block_bytes;   // 0: none loaded

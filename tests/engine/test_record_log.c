@@ -598,6 +598,52 @@ START_TEST(a_failed_read_is_an_error_and_no_end)
 }
 END_TEST
 
+/* A log that its writer had reserved room for is read while the writer closes it: what was appended is read all the same. */
+START_TEST(a_file_that_loses_its_reserve_while_it_is_read_is_read_to_its_end)
+{
+    enum { RESERVED = 8 * TM_RECORD_BLOCK_BYTES };
+    size_t lengths[40];
+    size_t size;
+    uint8_t *bytes;
+    uint8_t *reserved = calloc(1, RESERVED);
+
+    for (size_t i = 0; i < 40; i++)
+        lengths[i] = 2000;
+    bytes = make_file(lengths, 40, NULL, &size);
+    memcpy(reserved, bytes, size);
+    for (size_t before = 0; before <= 40; before++) {
+        struct reading reading;
+
+        put_file(reserved, RESERVED);
+        begin_reading(&reading, NUMBER);
+        ck_assert_uint_eq(reading.reader.file_bytes, RESERVED);
+        for (size_t i = 0; i < before; i++) {
+            tamis_slice record;
+            bool found;
+
+            check_ok(tm_record_next(&reading.reader, &record, &found, &err), err);
+            ck_assert(found);
+        }
+        put_file(bytes, size);
+        for (size_t i = before;; i++) {
+            tamis_slice record;
+            bool found;
+
+            check_ok(tm_record_next(&reading.reader, &record, &found, &err), err);
+            if (!found) {
+                ck_assert_uint_eq(i, 40);
+                break;
+            }
+            ck_assert(tm_slice_equal(record, record_of(i, lengths[i])));
+        }
+        ck_assert_uint_eq(reading.reader.end_offset, size);
+        end_reading(&reading);
+    }
+    free(reserved);
+    free(bytes);
+}
+END_TEST
+
 int
 main(void)
 {
@@ -623,6 +669,7 @@ main(void)
     tcase_add_test(tests, without_memory_nothing_is_read_or_written_and_nothing_leaks);
     tcase_add_test(tests, after_a_failed_append_nothing_is_appended_any_more);
     tcase_add_test(tests, a_failed_read_is_an_error_and_no_end);
+    tcase_add_test(tests, a_file_that_loses_its_reserve_while_it_is_read_is_read_to_its_end);
     suite_add_tcase(suite, tests);
     return check_run(suite);
 }

@@ -22,6 +22,7 @@
  *   F4  A piece longer than the next step is written by pwrite, also into a file that is otherwise mapped; both
  *       ways see the same page cache. After a failure to allocate or map, the rest of that log is written.
  *   F5  LOCK is removed only by the holder of its lock, and a lock counts only while LOCK still has a name.
+ *       A reader makes no LOCK: where there is none there is no writer, and one that comes later is not told of it.
  *   F6  Through a file or lock that it inherited a forked child changes nothing: not a byte, not a length, not a lock.
  *
  * Threads  one appender a file; sync() of that file beside it touches only what never changes and one atomic flag.
@@ -69,7 +70,7 @@ struct tamis_dir {
 
 struct tamis_lock {
     tamis_dir *dir;
-    int fd;
+    int fd;       // -1: a reader of a directory that has no LOCK, or where nothing can be locked
     bool created; // LOCK was not there before
     uint64_t fork_generation;
 };
@@ -194,13 +195,13 @@ allocate_blocks(const struct tm_os *os, int fd, uint64_t offset, uint64_t length
 }
 
 static int
-take_lock(const struct tm_os *os, int fd)
+take_lock(const struct tm_os *os, int fd, enum tm_os_lock lock)
 {
     int times = 0;
     int result;
 
     do {
-        result = os->lock(os->ctx, fd);
+        result = os->lock(os->ctx, fd, lock);
     } while (interrupted(result, &times));
     return result;
 }
@@ -485,9 +486,15 @@ fs_list(void *ctx, tamis_dir *dir, bool (*visit)(void *arg, const char *name), v
 /* ---- The lock ----------------------------------------------------------------------------------------- */
 
 static int
-open_lock_file(const struct tm_os *os, const tamis_dir *dir, bool *created_out)
+open_lock_file(const struct tm_os *os, const tamis_dir *dir, enum tm_os_lock kind,
+               bool *created_out)
 {
-    int fd = open_file(os, dir->fd, lock_name, TM_OS_CREATE_NEW, TM_OS_CLASS_LOCK);
+    int fd;
+
+    *created_out = false;
+    if (kind == TM_OS_LOCK_READER) // who changes nothing
+        return open_file(os, dir->fd, lock_name, TM_OS_READ, TM_OS_CLASS_LOCK);
+    fd = open_file(os, dir->fd, lock_name, TM_OS_CREATE_NEW, TM_OS_CLASS_LOCK);
 
     *created_out = fd >= 0;
     if (fd != -EEXIST)
@@ -501,7 +508,7 @@ open_lock_file(const struct tm_os *os, const tamis_dir *dir, bool *created_out)
 static void
 remove_refused_lock_file(const struct tm_os *os, const tamis_dir *dir, int fd)
 {
-    int result = take_lock(os, fd);
+    int result = take_lock(os, fd, TM_OS_LOCK_WRITER);
 
     // With the lock in hand it is ours to remove. Refused twice for a reason that is no holder: locks do not
     // work on this file system, and nobody can hold one.
@@ -511,8 +518,8 @@ remove_refused_lock_file(const struct tm_os *os, const tamis_dir *dir, int fd)
 
 /* Open and lock LOCK. 0, -EAGAIN when somebody has it, -ESTALE when the file lost its name meanwhile (F5). */
 static int
-attempt_lock(const struct tm_os *os, tamis_dir *dir, int *fd_out, bool *created_out,
-             const char **step_out)
+attempt_lock(const struct tm_os *os, tamis_dir *dir, enum tm_os_lock kind, int *fd_out,
+             bool *created_out, const char **step_out)
 {
     struct tm_os_stat found;
     bool created = false;
@@ -520,11 +527,11 @@ attempt_lock(const struct tm_os *os, tamis_dir *dir, int *fd_out, bool *created_
     int fd;
 
     *step_out = "open";
-    fd = open_lock_file(os, dir, &created);
+    fd = open_lock_file(os, dir, kind, &created);
     if (fd < 0)
         return fd;
     *step_out = "lock";
-    result = take_lock(os, fd);
+    result = take_lock(os, fd, kind);
     if (result != 0 && result != -EAGAIN && created)
         remove_refused_lock_file(os, dir, fd);
     if (result == 0) {
@@ -548,10 +555,17 @@ attempt_lock(const struct tm_os *os, tamis_dir *dir, int *fd_out, bool *created_
     return 0;
 }
 
-static tamis_status
-fs_lock(void *ctx, tamis_dir *dir, tamis_lock **lock_out, tamis_error *err)
+/* No writer can be here, or none that could be told: a reader needs no lock, and gets none. */
+static bool
+reader_goes_without(int result)
 {
-    const struct tm_fs_posix *posix = ctx;
+    return result == -ENOENT || result == -ENOLCK || result == -EOPNOTSUPP;
+}
+
+static tamis_status
+lock_directory(const struct tm_fs_posix *posix, tamis_dir *dir, enum tm_os_lock kind,
+               tamis_lock **lock_out, tamis_error *err)
+{
     const struct tm_os *os = posix->os;
     const char *step = "";
     int attempts = 0;
@@ -565,8 +579,13 @@ fs_lock(void *ctx, tamis_dir *dir, tamis_lock **lock_out, tamis_error *err)
     lock->dir = dir;
     lock->fork_generation = os->fork_generation(os->ctx);
     do {
-        result = attempt_lock(os, dir, &lock->fd, &lock->created, &step);
+        result = attempt_lock(os, dir, kind, &lock->fd, &lock->created, &step);
     } while (result == -ESTALE && ++attempts < LOCK_ATTEMPTS_MAX);
+    if (kind == TM_OS_LOCK_READER && reader_goes_without(result)) {
+        lock->fd = -1;
+        lock->created = false;
+        result = 0;
+    }
     if (result == 0) {
         *lock_out = lock;
         return TAMIS_OK;
@@ -576,6 +595,31 @@ fs_lock(void *ctx, tamis_dir *dir, tamis_lock **lock_out, tamis_error *err)
         return TM_FAIL(err, TAMIS_BUSY, "'%s' is open for writing by somebody else", dir->shown);
     return TM_FAIL_OS(err, tm_status_of_errno(-result), -result, "cannot %s '%s/%s'", step,
                       dir->shown, lock_name);
+}
+
+static tamis_status
+fs_lock(void *ctx, tamis_dir *dir, tamis_lock **lock_out, tamis_error *err)
+{
+    return lock_directory(ctx, dir, TM_OS_LOCK_WRITER, lock_out, err);
+}
+
+static tamis_status
+fs_lock_shared(void *ctx, tamis_dir *dir, tamis_lock **lock_out, tamis_error *err)
+{
+    return lock_directory(ctx, dir, TM_OS_LOCK_READER, lock_out, err);
+}
+
+static tamis_status
+fs_has_readers(void *ctx, tamis_lock *lock, bool *has_readers_out, tamis_error *err)
+{
+    const struct tm_fs_posix *posix = ctx;
+    int result = posix->os->is_locked(posix->os->ctx, lock->fd, TM_OS_LOCK_READER);
+
+    if (result < 0)
+        return TM_FAIL_OS(err, tm_status_of_errno(-result), -result,
+                          "cannot ask for readers of '%s'", lock->dir->shown);
+    *has_readers_out = result != 0;
+    return TAMIS_OK;
 }
 
 static bool
@@ -595,7 +639,7 @@ fs_unlock(void *ctx, tamis_lock *lock)
     bool alone = false;
 
     // F6: in a child the descriptor is closed already.
-    if (!forked_since(os, lock->fork_generation)) {
+    if (lock->fd >= 0 && !forked_since(os, lock->fork_generation)) {
         // A store that came to nothing leaves nothing: LOCK goes if this lock made it and no file joined it.
         if (lock->created && os->list(os->ctx, lock->dir->fd, is_lock_file, &alone) == 0 && alone)
             (void)remove_file(os, lock->dir->fd, lock_name,
@@ -1132,6 +1176,8 @@ tm_fs_posix_init(struct tm_fs_posix *posix, const struct tm_os *os, tamis_alloca
         .remove_dir = fs_remove_dir,
         .list = fs_list,
         .lock = fs_lock,
+        .lock_shared = fs_lock_shared,
+        .has_readers = fs_has_readers,
         .unlock = fs_unlock,
         .lock_is_ours = fs_lock_is_ours,
         .create = fs_create,

@@ -23,6 +23,12 @@ enum tm_os_open {
     TM_OS_CREATE = 4,     // for reading and writing; may exist (LOCK)
 };
 
+/* What of LOCK is locked. Two bytes, so that readers and the writer do not stand in each other's way. */
+enum tm_os_lock {
+    TM_OS_LOCK_WRITER = 0, // byte 0, exclusively; the descriptor must be open for writing
+    TM_OS_LOCK_READER = 1, // byte 1, shared by any number
+};
+
 /* What a call is for: lets a test aim a fault at one kind of file. */
 enum tm_os_class {
     TM_OS_CLASS_TABLE = 1,
@@ -67,10 +73,12 @@ struct tm_os {
     int (*unmap)(void *ctx, void *address, size_t length);
     int (*rename)(void *ctx, int dir, const char *from, const char *to);
     int (*remove)(void *ctx, int dir, const char *name, enum tm_os_class file_class);
-    /* Exclusive lock on the whole file; -EAGAIN when another open file description has it. Descriptors opened with
-     * TM_OS_CLASS_LOCK are closed in a forked child, where `fork_generation` grows and unlock and close of them do nothing. */
-    int (*lock)(void *ctx, int fd);
-    int (*unlock)(void *ctx, int fd);
+    /* -EAGAIN when another open file description has it and does not share. Descriptors opened with TM_OS_CLASS_LOCK are
+     * closed in a forked child, where `fork_generation` grows and unlock and close of them do nothing. */
+    int (*lock)(void *ctx, int fd, enum tm_os_lock lock);
+    int (*is_locked)(void *ctx, int fd,
+                     enum tm_os_lock lock); // 1: by another open file description; else 0
+    int (*unlock)(void *ctx, int fd);       // all that this description has
     uint64_t (*fork_generation)(void *ctx); // 0 in the process that started; a plain load
 };
 

@@ -44,7 +44,7 @@
 enum {
     DIRECTORY_MODE = 0755, // everybody may look, the owner may write; the umask takes away more
     FILE_MODE = 0644,
-    LOCKS_MAX = 4096, // stores open for writing in one process; 16 KiB of static memory
+    LOCKS_MAX = 4096, // stores open in one process; 16 KiB of static memory
 };
 
 /* ---- Fork: the registry of lock descriptors --------------------------------------------------------- */
@@ -130,33 +130,55 @@ close_lock_file(int fd)
     return result;
 }
 
+/* F_OFD_SETLK or F_OFD_GETLK on `fd`. */
 static int
-set_lock(int fd, short type)
+control_lock(int fd, int command, struct flock *range)
 {
-    struct flock whole_file = {.l_type = type, .l_whence = SEEK_SET};
+    bool unlocks = range->l_type == F_UNLCK;
     int result = 0;
 
     pthread_mutex_lock(&registry_mutex);
     if (registered_index(fd) < 0) // O3
-        result = type == F_UNLCK ? 0 : -EBADF;
-    else if (fcntl(fd, F_OFD_SETLK, &whole_file) != 0)
+        result = unlocks ? 0 : -EBADF;
+    else if (fcntl(fd, command, range) != 0)
         result = errno == EACCES ? -EAGAIN : -errno; // POSIX allows either for "somebody has it"
     pthread_mutex_unlock(&registry_mutex);
     return result;
 }
 
-static int
-posix_lock(void *ctx, int fd)
+static struct flock
+lock_range(enum tm_os_lock lock, short type)
 {
+    return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)lock, .l_len = 1};
+}
+
+static int
+posix_lock(void *ctx, int fd, enum tm_os_lock lock)
+{
+    struct flock range = lock_range(lock, lock == TM_OS_LOCK_WRITER ? F_WRLCK : F_RDLCK);
+
     (void)ctx;
-    return set_lock(fd, F_WRLCK);
+    return control_lock(fd, F_OFD_SETLK, &range);
+}
+
+static int
+posix_is_locked(void *ctx, int fd, enum tm_os_lock lock)
+{
+    struct flock range =
+        lock_range(lock, F_WRLCK); // which every lock of somebody else would refuse
+    int result = control_lock(fd, F_OFD_GETLK, &range);
+
+    (void)ctx;
+    return result != 0 ? result : range.l_type != F_UNLCK;
 }
 
 static int
 posix_unlock(void *ctx, int fd)
 {
+    struct flock whole_file = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
+
     (void)ctx;
-    return set_lock(fd, F_UNLCK);
+    return control_lock(fd, F_OFD_SETLK, &whole_file);
 }
 
 static uint64_t
@@ -453,6 +475,7 @@ tm_os_posix(void)
         .rename = posix_rename,
         .remove = posix_remove,
         .lock = posix_lock,
+        .is_locked = posix_is_locked,
         .unlock = posix_unlock,
         .fork_generation = posix_fork_generation,
     };

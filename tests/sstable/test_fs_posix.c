@@ -690,6 +690,65 @@ START_TEST(lock_file_stays_beside_a_store_and_where_it_was)
 }
 END_TEST
 
+static bool
+has_readers(tamis_lock *writer)
+{
+    bool found = false;
+
+    check_ok(fs->has_readers(ctx, writer, &found, &err), err);
+    return found;
+}
+
+START_TEST(readers_are_seen_by_the_writer_and_stand_in_nobodys_way)
+{
+    tamis_lock *before;
+    tamis_lock *first;
+    tamis_lock *second;
+    tamis_lock *writer;
+    tamis_lock *other;
+
+    use_place(_i);
+    check_ok(fs->lock(ctx, dir, &writer, &err), err);
+    put_table("000001.sst", "x"); // so that LOCK stays
+    fs->unlock(ctx, writer);
+    check_ok(fs->lock_shared(ctx, dir, &before, &err), err);
+    check_ok(fs->lock(ctx, dir, &writer, &err), err);
+    ck_assert(has_readers(writer));
+    check_ok(fs->lock_shared(ctx, dir, &first, &err), err);
+    check_ok(fs->lock_shared(ctx, dir, &second, &err), err);
+    fs->unlock(ctx, before);
+    ck_assert(has_readers(writer));
+    check_status(fs->lock(ctx, dir, &other, &err), TAMIS_BUSY, err);
+    ck_assert(fs->lock_is_ours(ctx, first));
+    fs->unlock(ctx, first);
+    ck_assert(has_readers(writer));
+    fs->unlock(ctx, second);
+    ck_assert(!has_readers(writer));
+    check_status(fs->lock(ctx, dir, &other, &err), TAMIS_BUSY,
+                 err); // readers that go free nothing of the writer's
+    fs->unlock(ctx, writer);
+    leave_place();
+}
+END_TEST
+
+START_TEST(a_reader_makes_no_lock_file_and_goes_without_where_there_is_none)
+{
+    tamis_lock *reader;
+    tamis_lock *writer;
+
+    use_place(_i);
+    check_ok(fs->lock_shared(ctx, dir, &reader, &err), err);
+    ck_assert_uint_eq(name_count(), 0);
+    ck_assert(fs->lock_is_ours(ctx, reader));
+    check_ok(fs->lock(ctx, dir, &writer, &err), err);
+    ck_assert(!has_readers(writer)); // nobody told it
+    fs->unlock(ctx, writer);
+    fs->unlock(ctx, reader);
+    ck_assert_uint_eq(name_count(), 0);
+    leave_place();
+}
+END_TEST
+
 /* ---- Memory ---------------------------------------------------------------------------------------------------- */
 
 /* A little of everything. Stops at the first failure; whatever happens, nothing stays open. */
@@ -1070,6 +1129,48 @@ START_TEST(a_lock_that_is_refused_by_the_system_leaves_no_file)
 }
 END_TEST
 
+START_TEST(a_reader_goes_without_where_the_system_has_no_locks_and_is_told_of_other_failures)
+{
+    static const int os_errors[] = {ENOLCK, EOPNOTSUPP, EIO};
+
+    for (size_t i = 0; i < 3; i++) {
+        struct sim_fault fault = {
+            .op = SIM_LOCK, .nth = 1, .effect = SIM_ERROR, .os_error = os_errors[i]};
+        tamis_lock *lock;
+        size_t rule;
+
+        use_simulator(0, 1);
+        sim_file_put(world->sim, path, "LOCK", "", 0);
+        rule = sim_fault_add(world->sim, fault);
+        check_status(fs->lock_shared(ctx, dir, &lock, &err), i < 2 ? TAMIS_OK : TAMIS_IO, err);
+        ck_assert_uint_eq(sim_fault_fired(world->sim, rule), 1);
+        if (i < 2)
+            fs->unlock(ctx, lock);
+        else
+            ck_assert_ptr_null(lock);
+        leave_place();
+    }
+}
+END_TEST
+
+START_TEST(whether_readers_are_there_may_not_be_known)
+{
+    struct sim_fault fault = {.op = SIM_IS_LOCKED, .nth = 1, .effect = SIM_ERROR, .os_error = EIO};
+    tamis_lock *lock;
+    size_t rule;
+    bool found;
+
+    use_simulator(0, 1);
+    check_ok(fs->lock(ctx, dir, &lock, &err), err);
+    rule = sim_fault_add(world->sim, fault);
+    check_status(fs->has_readers(ctx, lock, &found, &err), TAMIS_IO, err);
+    ck_assert_uint_eq(sim_fault_fired(world->sim, rule), 1);
+    ck_assert(!has_readers(lock));
+    fs->unlock(ctx, lock);
+    leave_place();
+}
+END_TEST
+
 START_TEST(a_child_changes_nothing_through_what_it_inherited)
 {
     tamis_lock *second;
@@ -1292,6 +1393,8 @@ main(void)
         one_writer_at_a_time,
         lock_leaves_nothing_in_a_directory_that_stayed_empty,
         lock_file_stays_beside_a_store_and_where_it_was,
+        readers_are_seen_by_the_writer_and_stand_in_nobodys_way,
+        a_reader_makes_no_lock_file_and_goes_without_where_there_is_none,
     };
     const int interruptible_count = sizeof interruptible / sizeof interruptible[0];
     Suite *suite = suite_create("fs_posix");
@@ -1316,6 +1419,9 @@ main(void)
     tcase_add_loop_test(faults, a_full_medium_is_no_space_and_keeps_what_was_acknowledged, 0, 2);
     tcase_add_test(faults, a_failed_sync_is_final_for_its_file);
     tcase_add_test(faults, a_lock_that_is_refused_by_the_system_leaves_no_file);
+    tcase_add_test(
+        faults, a_reader_goes_without_where_the_system_has_no_locks_and_is_told_of_other_failures);
+    tcase_add_test(faults, whether_readers_are_there_may_not_be_known);
     tcase_add_test(faults, a_child_changes_nothing_through_what_it_inherited);
     tcase_add_test(faults, durability_is_made_in_the_right_order);
     suite_add_tcase(suite, faults);

@@ -186,6 +186,49 @@ look_for_lock_descriptor(void *arg)
     return fcntl(lock_fd, F_GETFD) < 0 && errno == EBADF ? 0 : 1;
 }
 
+/* Exit code of a process that is a reader of the directory when it is asked, and is killed. */
+static int
+read_and_die(void *arg)
+{
+    tamis_lock *lock;
+    tamis_dir *there;
+    bool created;
+
+    if (fs->open_dir(ctx, arg, false, &created, &there, &err) != TAMIS_OK ||
+        fs->lock_shared(ctx, there, &lock, &err) != TAMIS_OK)
+        return 1;
+    (void)raise(SIGKILL);
+    return 2;
+}
+
+static int
+leave_quietly(void *arg)
+{
+    (void)arg;
+    return 0;
+}
+
+START_TEST(a_readers_lock_ends_with_its_process_and_not_with_its_child)
+{
+    tamis_lock *writer;
+    tamis_lock *reader;
+    bool found = true;
+
+    check_ok(fs->lock(ctx, dir, &writer, &err), err);
+    ck_assert_int_eq(child_run(read_and_die, path, NULL, 0), -SIGKILL);
+    check_ok(fs->has_readers(ctx, writer, &found, &err), err);
+    ck_assert(!found);
+    check_ok(fs->lock_shared(ctx, dir, &reader, &err), err);
+    ck_assert_int_eq(child_run(leave_quietly, NULL, NULL, 0), 0);
+    check_ok(fs->has_readers(ctx, writer, &found, &err), err);
+    ck_assert(found); // the child's end freed nothing
+    fs->unlock(ctx, reader);
+    check_ok(fs->has_readers(ctx, writer, &found, &err), err);
+    ck_assert(!found);
+    fs->unlock(ctx, writer);
+}
+END_TEST
+
 START_TEST(a_child_closes_lock_descriptors_but_no_others)
 {
     int dir_fd = os->open_dir(os->ctx, path);
@@ -194,9 +237,9 @@ START_TEST(a_child_closes_lock_descriptors_but_no_others)
     ck_assert_int_ge(lock_fd, 0);
     ck_assert_int_eq(child_run(look_for_lock_descriptor, &lock_fd, NULL, 0), 0);
     ck_assert_int_eq(child_run(look_for_lock_descriptor, &dir_fd, NULL, 0), 1);
-    ck_assert_int_eq(os->lock(os->ctx, lock_fd), 0);
+    ck_assert_int_eq(os->lock(os->ctx, lock_fd, TM_OS_LOCK_WRITER), 0);
     ck_assert_int_eq(os->close(os->ctx, lock_fd, TM_OS_CLASS_LOCK), 0);
-    ck_assert_int_eq(os->lock(os->ctx, lock_fd), -EBADF);
+    ck_assert_int_eq(os->lock(os->ctx, lock_fd, TM_OS_LOCK_WRITER), -EBADF);
     ck_assert_int_eq(os->close(os->ctx, dir_fd, TM_OS_CLASS_DIR), 0);
     ck_assert_int_eq(os->remove_dir(os->ctx, path), -ENOTEMPTY);
 }
@@ -210,8 +253,8 @@ reuse_lock_descriptor(void *arg)
 
     if (dup2(STDERR_FILENO, lock_fd) != lock_fd)
         return 1;
-    if (os->lock(os->ctx, lock_fd) != -EBADF || os->unlock(os->ctx, lock_fd) != 0 ||
-        os->close(os->ctx, lock_fd, TM_OS_CLASS_LOCK) != 0)
+    if (os->lock(os->ctx, lock_fd, TM_OS_LOCK_WRITER) != -EBADF ||
+        os->unlock(os->ctx, lock_fd) != 0 || os->close(os->ctx, lock_fd, TM_OS_CLASS_LOCK) != 0)
         return 2;
     return fcntl(lock_fd, F_GETFD) >= 0 ? 0 : 3;
 }
@@ -698,6 +741,7 @@ main(void)
     tcase_add_test(locks, an_alias_path_is_the_same_store);
     tcase_add_test(locks, a_renamed_directory_is_the_same_store);
     tcase_add_test(locks, a_child_has_no_lock_and_cannot_take_the_parents_away);
+    tcase_add_test(locks, a_readers_lock_ends_with_its_process_and_not_with_its_child);
     tcase_add_test(locks, a_child_closes_lock_descriptors_but_no_others);
     tcase_add_test(locks, a_child_does_not_touch_what_has_the_number_of_a_lock);
     tcase_add_test(locks, the_end_of_a_process_frees_its_lock_though_its_child_lives);

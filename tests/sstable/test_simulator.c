@@ -546,18 +546,38 @@ START_TEST(a_lock_excludes_until_unlock_close_or_crash)
     struct sim *clone;
     int third;
 
-    ck_assert_int_eq(os->lock(os->ctx, first), 0);
-    ck_assert_int_eq(os->lock(os->ctx, second), -EAGAIN);
+    ck_assert_int_eq(os->lock(os->ctx, first, TM_OS_LOCK_WRITER), 0);
+    ck_assert_int_eq(os->lock(os->ctx, second, TM_OS_LOCK_WRITER), -EAGAIN);
     ck_assert_int_eq(os->unlock(os->ctx, first), 0);
-    ck_assert_int_eq(os->lock(os->ctx, second), 0);
-    ck_assert_int_eq(os->lock(os->ctx, first), -EAGAIN);
+    ck_assert_int_eq(os->lock(os->ctx, second, TM_OS_LOCK_WRITER), 0);
+    ck_assert_int_eq(os->lock(os->ctx, first, TM_OS_LOCK_WRITER), -EAGAIN);
     ck_assert_int_eq(os->close(os->ctx, second, TM_OS_CLASS_LOCK), 0);
-    ck_assert_int_eq(os->lock(os->ctx, first), 0);
+    ck_assert_int_eq(os->lock(os->ctx, first, TM_OS_LOCK_WRITER), 0);
     clone = sim_clone(sim);
     third = sim_os(clone)->open_dir(sim_os(clone)->ctx, "db");
     third = sim_os(clone)->open(sim_os(clone)->ctx, third, "LOCK", TM_OS_CREATE, TM_OS_CLASS_LOCK);
-    ck_assert_int_eq(sim_os(clone)->lock(sim_os(clone)->ctx, third), 0);
+    ck_assert_int_eq(sim_os(clone)->lock(sim_os(clone)->ctx, third, TM_OS_LOCK_WRITER), 0);
     sim_destroy(clone);
+}
+END_TEST
+
+START_TEST(readers_share_a_lock_that_the_writer_sees_and_that_is_not_in_its_way)
+{
+    int writer = os->open(os->ctx, dir, "LOCK", TM_OS_CREATE, TM_OS_CLASS_LOCK);
+    int first = os->open(os->ctx, dir, "LOCK", TM_OS_READ, TM_OS_CLASS_LOCK);
+    int second = os->open(os->ctx, dir, "LOCK", TM_OS_READ, TM_OS_CLASS_LOCK);
+
+    ck_assert_int_eq(os->is_locked(os->ctx, writer, TM_OS_LOCK_READER), 0);
+    ck_assert_int_eq(os->lock(os->ctx, first, TM_OS_LOCK_READER), 0);
+    ck_assert_int_eq(os->lock(os->ctx, second, TM_OS_LOCK_READER), 0);
+    ck_assert_int_eq(os->lock(os->ctx, writer, TM_OS_LOCK_WRITER), 0);
+    ck_assert_int_eq(os->lock(os->ctx, first, TM_OS_LOCK_WRITER), -EBADF); // opened for reading
+    ck_assert_int_eq(os->is_locked(os->ctx, writer, TM_OS_LOCK_READER), 1);
+    ck_assert_int_eq(os->is_locked(os->ctx, writer, TM_OS_LOCK_WRITER), 0); // not by another
+    ck_assert_int_eq(os->unlock(os->ctx, first), 0);
+    ck_assert_int_eq(os->is_locked(os->ctx, writer, TM_OS_LOCK_READER), 1);
+    ck_assert_int_eq(os->close(os->ctx, second, TM_OS_CLASS_LOCK), 0);
+    ck_assert_int_eq(os->is_locked(os->ctx, writer, TM_OS_LOCK_READER), 0);
 }
 END_TEST
 
@@ -647,7 +667,9 @@ call_op(enum sim_op op, int fd)
     case SIM_REMOVE:
         return os->remove(os->ctx, dir, "missing", TM_OS_CLASS_LOG);
     case SIM_LOCK:
-        return os->lock(os->ctx, fd);
+        return os->lock(os->ctx, fd, TM_OS_LOCK_WRITER);
+    case SIM_IS_LOCKED:
+        return os->is_locked(os->ctx, fd, TM_OS_LOCK_READER);
     case SIM_UNLOCK:
         return os->unlock(os->ctx, fd);
     default:
@@ -851,6 +873,7 @@ main(void)
         from_the_stopping_call_on_nothing_happens,
         a_clone_keeps_what_is_pending_pending,
         a_lock_excludes_until_unlock_close_or_crash,
+        readers_share_a_lock_that_the_writer_sees_and_that_is_not_in_its_way,
         a_closed_descriptor_is_not_mistaken_for_another,
         a_removed_file_lives_while_it_is_open,
         every_call_can_be_made_to_fail,

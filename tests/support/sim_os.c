@@ -61,7 +61,6 @@ struct inode {
     size_t edit_count;
     size_t edit_capacity;
     struct region *regions;
-    int locked_by;        // descriptor, or 0
     bool sync_fails_next; // a late error waits (SIM_SYNC_LATE)
     bool reachable;       // scratch of mark_in_use() and collect_garbage()
     struct inode *image;  // scratch of clones and crashes
@@ -103,6 +102,7 @@ struct dir {
 struct descriptor {
     bool open;
     bool writable;
+    unsigned locks;      // bit 1 << enum tm_os_lock: held through this descriptor
     struct dir *dir;     // of a directory, and the directory of a file
     struct inode *inode; // NULL: a directory
     enum tm_os_class file_class;
@@ -774,6 +774,7 @@ add_descriptor(struct sim *sim, struct dir *dir, struct inode *inode, enum tm_os
     descriptor = &sim->descriptors[sim->descriptor_count++];
     descriptor->open = true;
     descriptor->writable = writable;
+    descriptor->locks = 0;
     descriptor->dir = dir;
     descriptor->inode = inode;
     descriptor->file_class = file_class;
@@ -1007,11 +1008,8 @@ sim_close(void *ctx, int fd, enum tm_os_class file_class)
 
     (void)file_class;
     // As on Linux, a close that reports an error has closed all the same.
-    if (found.open && !atomic_load(&sim->stopped)) {
-        sim->descriptors[fd - DESCRIPTOR_FIRST].open = false;
-        if (found.inode != NULL && found.inode->locked_by == fd)
-            found.inode->locked_by = 0;
-    }
+    if (found.open && !atomic_load(&sim->stopped))
+        sim->descriptors[fd - DESCRIPTOR_FIRST].open = false; // and its locks are gone
     return (int)leave(&frame, entered ? 0 : frame.call.result);
 }
 
@@ -1217,30 +1215,58 @@ sim_unmap(void *ctx, void *address, size_t length)
     return (int)leave(&frame, -EINVAL);
 }
 
-static int
-sim_lock(void *ctx, int fd)
+/* Whether another descriptor than `fd` holds the lock on the inode. */
+static bool
+others_lock(struct sim *sim, int fd, const struct inode *inode, enum tm_os_lock lock)
 {
+    for (size_t i = 0; i < sim->descriptor_count; i++) {
+        const struct descriptor *other = &sim->descriptors[i];
+
+        if (other->open && other->inode == inode && DESCRIPTOR_FIRST + (int)i != fd &&
+            (other->locks & 1u << lock) != 0)
+            return true;
+    }
+    return false;
+}
+
+static int
+sim_lock(void *ctx, int fd, enum tm_os_lock lock)
+{
+    struct sim *sim = ctx;
     struct descriptor found;
     struct frame frame;
 
     if (!enter_with_descriptor(&frame, &found, ctx, SIM_LOCK, fd, 0, 0))
         return (int)leave(&frame, frame.call.result);
-    if (found.inode->locked_by != 0 && found.inode->locked_by != fd)
+    if (lock == TM_OS_LOCK_WRITER && !found.writable)
+        return (int)leave(&frame, -EBADF);
+    if (lock == TM_OS_LOCK_WRITER && others_lock(sim, fd, found.inode, lock))
         return (int)leave(&frame, -EAGAIN);
-    found.inode->locked_by = fd;
+    sim->descriptors[fd - DESCRIPTOR_FIRST].locks |= 1u << lock;
     return (int)leave(&frame, 0);
+}
+
+static int
+sim_is_locked(void *ctx, int fd, enum tm_os_lock lock)
+{
+    struct descriptor found;
+    struct frame frame;
+
+    if (!enter_with_descriptor(&frame, &found, ctx, SIM_IS_LOCKED, fd, 0, 0))
+        return (int)leave(&frame, frame.call.result);
+    return (int)leave(&frame, others_lock(ctx, fd, found.inode, lock));
 }
 
 static int
 sim_unlock(void *ctx, int fd)
 {
+    struct sim *sim = ctx;
     struct descriptor found;
     struct frame frame;
 
     if (!enter_with_descriptor(&frame, &found, ctx, SIM_UNLOCK, fd, 0, 0))
         return (int)leave(&frame, frame.call.result);
-    if (found.inode->locked_by == fd)
-        found.inode->locked_by = 0;
+    sim->descriptors[fd - DESCRIPTOR_FIRST].locks = 0;
     return (int)leave(&frame, 0);
 }
 
@@ -1283,6 +1309,7 @@ sim_create(uint64_t seed)
         .rename = sim_rename,
         .remove = sim_remove,
         .lock = sim_lock,
+        .is_locked = sim_is_locked,
         .unlock = sim_unlock,
         .fork_generation = sim_fork_generation,
     };
@@ -1736,11 +1763,11 @@ const char *
 sim_op_name(enum sim_op op)
 {
     static const char *const names[SIM_OP_COUNT] = {
-        "any",      "open_dir", "make_dir", "remove_dir",      "sync_parent",
-        "sync_dir", "list",     "open",     "close",           "stat",
-        "pread",    "pwrite",   "sync",     "start_writeback", "truncate",
-        "allocate", "map",      "unmap",    "rename",          "remove",
-        "lock",     "unlock",
+        "any",      "open_dir",  "make_dir", "remove_dir",      "sync_parent",
+        "sync_dir", "list",      "open",     "close",           "stat",
+        "pread",    "pwrite",    "sync",     "start_writeback", "truncate",
+        "allocate", "map",       "unmap",    "rename",          "remove",
+        "lock",     "is_locked", "unlock",
     };
 
     return (unsigned)op < SIM_OP_COUNT ? names[op] : "?";

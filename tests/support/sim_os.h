@@ -103,6 +103,7 @@ enum sim_op {
     SIM_RENAME,
     SIM_REMOVE,
     SIM_LOCK,
+    SIM_IS_LOCKED,
     SIM_UNLOCK,
     SIM_OP_COUNT,
 };

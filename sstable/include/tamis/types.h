@@ -116,6 +116,13 @@ typedef struct tamis_fs {
 
     /* Become the one writer of this directory, on any path to it, in any process. BUSY when there is one. */
     tamis_status (*lock)(void *ctx, tamis_dir *dir, tamis_lock **lock_out, tamis_error *err);
+    /* Become one of the readers of this directory, beside its writer and any number of others. Changes and makes
+     * nothing. Where no lock can be had (a read-only copy without a lock file, say) it is OK all the same, and
+     * a writer that comes later does not know of this reader. */
+    tamis_status (*lock_shared)(void *ctx, tamis_dir *dir, tamis_lock **lock_out, tamis_error *err);
+    /* The writer asks: is there a reader that took its lock before this call and still has it? */
+    tamis_status (*has_readers)(void *ctx, tamis_lock *lock, bool *has_readers_out,
+                                tamis_error *err);
     void (*unlock)(void *ctx, tamis_lock *lock);
     /* False once this process is a fork of the one that took the lock. A plain load. */
     bool (*lock_is_ours)(void *ctx, const tamis_lock *lock);

@@ -122,6 +122,7 @@ create_handle(const char *path, const tamis_options *options, const struct tm_ru
     runtime->mutex_init(runtime->ctx, &db->mutex);
     runtime->mutex_init(runtime->ctx, &db->view_mutex);
     runtime->cond_init(runtime->ctx, &db->changed);
+    tm_descriptors_init(&db->descriptors, &db->env, options->max_open_files, TAMIS_CORRUPT);
     db->path_bytes = strlen(path) + 1;
     db->path = tm_alloc(&db->env, db->path_bytes);
     *db_out = db;
@@ -159,6 +160,7 @@ destroy_handle(tamis_db *db)
     (void)tm_wal_close(db, &db->old_wal, NULL);
     tm_manifest_close(&db->manifest);
     tm_cache_destroy(db->cache);
+    tm_descriptors_deinit(&db->descriptors);
     if (db->lock != NULL)
         fs->unlock(fs->ctx, db->lock);
     if (db->dir != NULL)

@@ -4,7 +4,7 @@
  *
  * Threads of a store: those of its users, one that syncs full logs and flushes memtables, one that compacts.
  *
- * LOCK ORDER   mutex, then view_mutex, then locks inside the cache. No lock is held during file I/O.
+ * LOCK ORDER   mutex, then view_mutex, then locks inside the cache and the descriptors. No lock is held during file I/O.
  *
  * Invariants
  *   E1  One writer at a time, the leader of the write queue, appends to the log, adds to the memtable and rotates both.
@@ -29,6 +29,7 @@
 #include "engine/names.h"
 #include "engine/version.h"
 #include "engine/wal.h"
+#include "sstable/descriptors.h"
 
 enum {
     // Level-0 tables at which compaction is due. Each may be asked by every lookup; four is where merging pays.
@@ -109,6 +110,7 @@ struct tamis_db {
     tamis_lock *lock;
     uint64_t hash_seed;
     struct tm_cache *cache;
+    struct tm_descriptors descriptors; // of its tables; has a mutex of its own
     struct tm_table_options table_options;
     struct tm_compact_policy policy;
     struct tm_thread flush_thread, compact_thread;

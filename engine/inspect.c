@@ -190,7 +190,7 @@ show_table(const struct tm_env *env, tamis_dir *dir, const char *name, bool entr
            struct tm_text *out, tamis_error *err)
 {
     struct tm_table *table;
-    tamis_status status = tm_table_open(env, dir, name, NULL, NULL, &table, err);
+    tamis_status status = tm_table_open(env, dir, name, NULL, NULL, NULL, &table, err);
 
     if (status != TAMIS_OK)
         return status;

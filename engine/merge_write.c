@@ -41,7 +41,8 @@ tm_file_open(tamis_db *db, uint64_t number, struct tm_table_facts *facts,
     if (file == NULL)
         return TM_NO_MEMORY(err, sizeof *file);
     tm_name_make(TM_NAME_TABLE, number, name);
-    status = tm_table_open(&db->env, db->dir, name, &identity, db->cache, &file->table, err);
+    status = tm_table_open(&db->env, db->dir, name, &identity, db->cache, &db->descriptors,
+                           &file->table, err);
     if (status != TAMIS_OK) {
         tm_release(&db->env, file, sizeof *file);
         return status;

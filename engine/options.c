@@ -12,6 +12,9 @@ enum {
     WRITE_BUFFER_BYTES_MIN = 64 << 10, // below, tables would be smaller than their own overhead
     BLOCK_BYTES_MIN = 64,
     BLOCK_BYTES_MAX = 16 << 20,
+
+    MAX_OPEN_FILES = 1000, // most systems give a process 1024
+    MAX_OPEN_FILES_MAX = 1 << 20,
 };
 #define WRITE_BUFFER_BYTES_MAX  ((uint64_t)4 << 30)
 #define BLOCK_CACHE_BYTES_MAX   ((uint64_t)1 << 48)
@@ -29,6 +32,7 @@ tamis_options_init(tamis_options *options)
     options->filter_kind = TAMIS_FILTER_PAIR512;
     options->filter_bits_per_key = 10.0;
     options->compression = TAMIS_COMPRESSION_LZ4;
+    options->max_open_files = MAX_OPEN_FILES;
 }
 
 void
@@ -91,6 +95,8 @@ tm_options_check(const tamis_options *given, tamis_options *options, tamis_error
     if (status == TAMIS_OK)
         status = check_range("block_cache_bytes", options->block_cache_bytes, 0,
                              BLOCK_CACHE_BYTES_MAX, err);
+    if (status == TAMIS_OK)
+        status = check_range("max_open_files", options->max_open_files, 0, MAX_OPEN_FILES_MAX, err);
     if (status != TAMIS_OK)
         return status;
     if (options->filter_kind != TAMIS_FILTER_STANDARD &&

@@ -7,6 +7,7 @@
 #define TM_SSTABLE_TABLE_H
 
 #include "sstable/block_read.h"
+#include "sstable/descriptors.h"
 #include "sstable/index.h"
 #include "sstable/table_meta.h"
 #include "sstable/table_read.h"
@@ -15,7 +16,8 @@ struct tm_table {
     // Immutable after open (T1)
     const struct tm_env *env;
     struct tm_cache *cache; // NULL: none
-    tamis_file *file;
+    struct tm_descriptor
+        descriptor; // its file is there while it is acquired: in tm_table_load_block(), open and verify
     char *name;
     size_t name_bytes;
     struct tm_footer footer;

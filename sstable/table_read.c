@@ -25,8 +25,8 @@ read_footer(struct tm_table *table, uint64_t file_bytes, tamis_error *err)
         return TM_FAIL(err, TAMIS_CORRUPT,
                        "%s: expected at least the %d bytes of a footer, found %" PRIu64,
                        table->name, TM_FOOTER_BYTES, file_bytes);
-    status =
-        fs->read_at(fs->ctx, table->file, file_bytes - TM_FOOTER_BYTES, bytes, sizeof bytes, err);
+    status = fs->read_at(fs->ctx, table->descriptor.file, file_bytes - TM_FOOTER_BYTES, bytes,
+                         sizeof bytes, err);
     if (status != TAMIS_OK)
         return status;
     return tm_footer_decode(table->name, file_bytes, bytes, &table->footer, err);
@@ -84,7 +84,7 @@ read_properties(struct tm_table *table, tamis_error *err)
     uint64_t checksum;
     tamis_status status;
 
-    status = tm_block_load(table->env, table->file, &place, footer->properties_bytes,
+    status = tm_block_load(table->env, table->descriptor.file, &place, footer->properties_bytes,
                            &table->properties_block, &checksum, err);
     if (status != TAMIS_OK)
         return status;
@@ -144,7 +144,7 @@ read_index(struct tm_table *table, tamis_error *err)
     struct tm_index_place place = tm_table_index_place(table);
     tamis_status status;
 
-    status = tm_index_load(table->env, table->file, &place, &table->index, err);
+    status = tm_index_load(table->env, table->descriptor.file, &place, &table->index, err);
     if (status != TAMIS_OK)
         return status;
     if (table->index.count != table->properties.data_block_count)
@@ -183,7 +183,7 @@ tm_table_load_filter(const struct tm_table *table, tamis_filter *filter_out,
         return TM_NO_MEMORY(err, memory_bytes);
     body = memory + (-(uintptr_t)memory & (TAMIS_FILTER_ALIGN_BYTES - 1));
     trailer = body + body_bytes;
-    status = fs->read_at(fs->ctx, table->file, footer->filter_offset, body,
+    status = fs->read_at(fs->ctx, table->descriptor.file, footer->filter_offset, body,
                          (size_t)footer->filter_bytes, err);
     if (status != TAMIS_OK)
         goto out;
@@ -214,13 +214,39 @@ out:
     return status;
 }
 
+/* All that stays in memory, from the file, which is open. */
+static tamis_status
+read_table(struct tm_table *table, const struct tm_table_identity *identity, tamis_error *err)
+{
+    uint64_t file_bytes = table->descriptor.file_bytes;
+    tamis_status status;
+
+    if (identity != NULL && file_bytes != identity->file_bytes)
+        return TM_FAIL(err, TAMIS_CORRUPT,
+                       "%s: expected a table of %" PRIu64 " bytes (id %016" PRIx64
+                       "), found a file of %" PRIu64,
+                       table->name, identity->file_bytes, identity->unique_id, file_bytes);
+    status = read_footer(table, file_bytes, err);
+    if (status == TAMIS_OK && identity != NULL)
+        status = check_identity(table, identity, err);
+    if (status == TAMIS_OK)
+        status = read_properties(table, err);
+    if (status == TAMIS_OK)
+        status = read_index(table, err);
+    if (status == TAMIS_OK)
+        status =
+            tm_table_load_filter(table, &table->filter, &table->filter_info, &table->filter_damage,
+                                 &table->filter_memory, &table->filter_memory_bytes, err);
+    return status;
+}
+
 tamis_status
 tm_table_open(const struct tm_env *env, tamis_dir *dir, const char *name,
               const struct tm_table_identity *identity, struct tm_cache *cache,
-              struct tm_table **table_out, tamis_error *err)
+              struct tm_descriptors *descriptors, struct tm_table **table_out, tamis_error *err)
 {
     struct tm_table *table;
-    uint64_t file_bytes;
+    tamis_file *file;
     tamis_status status;
 
     table = tm_alloc_zeroed(env, sizeof *table);
@@ -235,36 +261,13 @@ tm_table_open(const struct tm_env *env, tamis_dir *dir, const char *name,
         goto out;
     }
     memcpy(table->name, name, table->name_bytes);
+    tm_descriptor_init(&table->descriptor, env, descriptors, dir, table->name);
 
-    status =
-        env->fs->open(env->fs->ctx, dir, name, TAMIS_FILE_TABLE, &table->file, &file_bytes, err);
-    if (status == TAMIS_NOT_FOUND)
-        status = TM_FAIL(err, TAMIS_CORRUPT, "%s: expected a table, found no such file", name);
+    status = tm_descriptor_acquire(&table->descriptor, &file, err);
     if (status != TAMIS_OK)
         goto out;
-    if (identity != NULL && file_bytes != identity->file_bytes) {
-        status = TM_FAIL(err, TAMIS_CORRUPT,
-                         "%s: expected a table of %" PRIu64 " bytes (id %016" PRIx64
-                         "), found a file of %" PRIu64,
-                         name, identity->file_bytes, identity->unique_id, file_bytes);
-        goto out;
-    }
-    status = read_footer(table, file_bytes, err);
-    if (status != TAMIS_OK)
-        goto out;
-    if (identity != NULL) {
-        status = check_identity(table, identity, err);
-        if (status != TAMIS_OK)
-            goto out;
-    }
-    status = read_properties(table, err);
-    if (status != TAMIS_OK)
-        goto out;
-    status = read_index(table, err);
-    if (status != TAMIS_OK)
-        goto out;
-    status = tm_table_load_filter(table, &table->filter, &table->filter_info, &table->filter_damage,
-                                  &table->filter_memory, &table->filter_memory_bytes, err);
+    status = read_table(table, identity, err);
+    tm_descriptor_release(&table->descriptor);
     if (status != TAMIS_OK)
         goto out;
     *table_out = table;
@@ -283,8 +286,8 @@ tm_table_close(struct tm_table *table)
     if (table == NULL)
         return;
     env = table->env;
-    if (table->file != NULL) // nothing was written: there is nothing that closing could lose
-        (void)env->fs->close(env->fs->ctx, table->file, NULL);
+    if (table->name != NULL)
+        tm_descriptor_close(&table->descriptor);
     tm_block_unref(table->properties_block);
     if (table->ranges != NULL)
         tm_release(env, table->ranges, tm_range_set_bytes(table->ranges->count));
@@ -348,6 +351,20 @@ tm_table_filter_bytes(const struct tm_table *table)
 
 /* ---- Searching ------------------------------------------------------------------------------------- */
 
+static tamis_status
+read_block(struct tm_table *table, const struct tm_place *place, uint64_t stored_bytes,
+           struct tm_block **block_out, tamis_error *err)
+{
+    tamis_file *file;
+    tamis_status status = tm_descriptor_acquire(&table->descriptor, &file, err);
+
+    if (status != TAMIS_OK)
+        return status;
+    status = tm_block_load(table->env, file, place, stored_bytes, block_out, NULL, err);
+    tm_descriptor_release(&table->descriptor);
+    return status;
+}
+
 tamis_status
 tm_table_load_block(struct tm_table *table, size_t number, bool fill_cache,
                     struct tm_block **block_out, struct tm_block_view *view, tamis_error *err)
@@ -363,8 +380,7 @@ tm_table_load_block(struct tm_table *table, size_t number, bool fill_cache,
         cached = block != NULL;
     }
     if (block == NULL) {
-        status = tm_block_load(table->env, table->file, &place,
-                               table->index.offsets[number + 1] - offset, &block, NULL, err);
+        status = read_block(table, &place, table->index.offsets[number + 1] - offset, &block, err);
         if (status != TAMIS_OK)
             return status;
     }

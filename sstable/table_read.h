@@ -5,7 +5,7 @@
  * May include: filter/, sstable/.   Bytes: sstable/format.h.   Writer: sstable/table_build.h.
  *
  * Invariants
- *   T1  A table never changes after tm_table_open() succeeds, so readers take no lock.
+ *   T1  A table never changes after tm_table_open() succeeds, so readers take no lock. (Its descriptor comes and goes: descriptors.h.)
  *   T2  Footer, properties, index and filter stay in memory; data blocks are read on demand, through the cache.
  *   T3  No byte from the file is interpreted before its checksum has matched; and no length or offset is
  *       used before it was compared with the bytes that are there, checksum or not.
@@ -21,6 +21,7 @@
 #include "sstable/table_build.h"
 
 struct tm_table; // one open table file; opaque outside sstable/
+struct tm_descriptors;
 
 /* Who the manifest says the file is. */
 struct tm_table_identity {
@@ -45,15 +46,18 @@ struct tm_found {
  * @param env       borrowed; outlives the table
  * @param identity  what the file must be, from the manifest; NULL: accept what it says it is (tools)
  * @param cache     borrowed; NULL: none
+ * @param descriptors  bounds the descriptors that tables hold; borrowed; NULL: this one keeps its own
  * @param table_out [out] on OK; close with tm_table_close()
- * @return          TAMIS_OK; TAMIS_CORRUPT (missing, wrong identity, damaged: names file, offset, expected, found);
+ * @return          TAMIS_OK; TAMIS_CORRUPT (missing, unless `descriptors` have another word for it; wrong identity, damaged:
+ *                  names file, offset, expected, found);
  *                  TAMIS_UNSUPPORTED (unknown required feature); TAMIS_IO, TAMIS_NO_MEMORY. A damaged filter is OK (T4).
  */
 TAMIS_NODISCARD tamis_status tm_table_open(const struct tm_env *env, tamis_dir *dir,
                                            const char *name,
                                            const struct tm_table_identity *identity,
-                                           struct tm_cache *cache, struct tm_table **table_out,
-                                           tamis_error *err);
+                                           struct tm_cache *cache,
+                                           struct tm_descriptors *descriptors,
+                                           struct tm_table **table_out, tamis_error *err);
 /** NULL allowed. No iterator may be open on it; blocks handed out may live on. */
 void tm_table_close(struct tm_table *table);
 

@@ -150,7 +150,7 @@ check_block(struct verification *verification, size_t number, tamis_error *err)
     tamis_status status;
 
     verification->block_offset = offset;
-    status = tm_block_load(table->env, table->file, &place,
+    status = tm_block_load(table->env, table->descriptor.file, &place,
                            table->index.offsets[number + 1] - offset, &block, &checksum, err);
     if (status != TAMIS_OK)
         return status;
@@ -172,7 +172,7 @@ check_index(struct verification *verification, tamis_error *err)
     struct tm_table *table = verification->table;
     struct tm_index_place place = tm_table_index_place(table);
     struct tm_index index = {0};
-    tamis_status status = tm_index_load(table->env, table->file, &place, &index, err);
+    tamis_status status = tm_index_load(table->env, table->descriptor.file, &place, &index, err);
 
     if (status != TAMIS_OK)
         return status;
@@ -193,7 +193,7 @@ check_footer(const struct verification *verification, tamis_error *err)
     uint8_t bytes[TM_FOOTER_BYTES];
     tamis_status status;
 
-    status = fs->read_at(fs->ctx, table->file, offset, bytes, sizeof bytes, err);
+    status = fs->read_at(fs->ctx, table->descriptor.file, offset, bytes, sizeof bytes, err);
     if (status != TAMIS_OK)
         return status;
     status = tm_footer_decode(table->name, table->footer.file_bytes, bytes, &footer, err);
@@ -215,8 +215,8 @@ check_properties(const struct verification *verification, tamis_error *err)
     uint64_t checksum;
     tamis_status status;
 
-    status = tm_block_load(table->env, table->file, &place, table->footer.properties_bytes, &block,
-                           &checksum, err);
+    status = tm_block_load(table->env, table->descriptor.file, &place,
+                           table->footer.properties_bytes, &block, &checksum, err);
     if (status != TAMIS_OK)
         return status;
     tm_block_unref(block);
@@ -238,7 +238,7 @@ check_padding(const struct verification *verification, tamis_error *err)
     if (table->footer.filter_bytes == 0)
         return TAMIS_OK;
     length = (size_t)(table->footer.filter_offset - offset); // below the alignment (M1)
-    status = fs->read_at(fs->ctx, table->file, offset, bytes, length, err);
+    status = fs->read_at(fs->ctx, table->descriptor.file, offset, bytes, length, err);
     for (size_t i = 0; status == TAMIS_OK && i < length; i++) {
         if (bytes[i] != 0)
             status = TM_FAIL(err, TAMIS_CORRUPT, "%s: padding at %" PRIu64 ": expected 0, found %u",
@@ -320,9 +320,9 @@ check_counts(const struct verification *verification, tamis_error *err)
     return check_bounds(verification, err);
 }
 
-tamis_status
-tm_table_verify(struct tm_table *table, bool (*progress)(void *arg, uint64_t bytes_done), void *arg,
-                tamis_error *err)
+static tamis_status
+verify(struct tm_table *table, bool (*progress)(void *arg, uint64_t bytes_done), void *arg,
+       tamis_error *err)
 {
     struct verification verification = {.table = table, .counted = {.sequence_min = UINT64_MAX}};
     const struct tm_env *env = table->env;
@@ -359,5 +359,19 @@ tm_table_verify(struct tm_table *table, bool (*progress)(void *arg, uint64_t byt
     tm_buf_release(env, &verification.previous);
     tm_buf_release(env, &verification.first);
     tm_buf_release(env, &verification.checksums);
+    return status;
+}
+
+tamis_status
+tm_table_verify(struct tm_table *table, bool (*progress)(void *arg, uint64_t bytes_done), void *arg,
+                tamis_error *err)
+{
+    tamis_file *file;
+    tamis_status status = tm_descriptor_acquire(&table->descriptor, &file, err);
+
+    if (status != TAMIS_OK)
+        return status;
+    status = verify(table, progress, arg, err);
+    tm_descriptor_release(&table->descriptor);
     return status;
 }

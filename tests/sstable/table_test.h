@@ -350,7 +350,8 @@ shelf_table(struct shelf *shelf, const char *name, const struct tm_table_identit
     struct tm_table *table = NULL;
     tamis_error err;
 
-    expect_ok(tm_table_open(&shelf->env, shelf->dir, name, identity, NULL, &table, &err), err);
+    expect_ok(tm_table_open(&shelf->env, shelf->dir, name, identity, NULL, NULL, &table, &err),
+              err);
     return table;
 }
 

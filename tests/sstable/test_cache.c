@@ -371,7 +371,7 @@ START_TEST(threads_read_one_table_through_one_small_cache)
     cache = tm_cache_create(&shelf.env, 20000);
     entries_fill(&entries, &rng, 1000, 1, true);
     shelf_write(&shelf, "t.sst", &options, &entries);
-    expect_ok(tm_table_open(&shelf.env, shelf.dir, "t.sst", NULL, cache, &table, &err), err);
+    expect_ok(tm_table_open(&shelf.env, shelf.dir, "t.sst", NULL, cache, NULL, &table, &err), err);
     memset(readers, 0, sizeof readers);
     for (size_t i = 0; i < 4; i++) {
         readers[i].table = table;

@@ -154,7 +154,7 @@ START_TEST(ranges_come_back_and_the_table_reaches_over_them)
 
         bytes[at] ^= 4;
         sim_file_put(shelf.world->sim, "tables", "t.sst", bytes, size);
-        status = tm_table_open(&shelf.env, shelf.dir, "t.sst", &identity, NULL, &table, &err);
+        status = tm_table_open(&shelf.env, shelf.dir, "t.sst", &identity, NULL, NULL, &table, &err);
         if (status == TAMIS_OK) {
             ck_assert_uint_eq(tm_table_ranges(table)->count, 3);
             check_status(tm_table_verify(table, NULL, NULL, &err), TAMIS_CORRUPT, err);
@@ -189,7 +189,7 @@ START_TEST(ranges_that_no_builder_writes_are_corrupt_though_checksums_are_right)
     entries.ranges = wrong->ranges;
     entries.range_count = 2;
     identity = shelf_write(&shelf, "t.sst", &options, &entries);
-    check_status(tm_table_open(&shelf.env, shelf.dir, "t.sst", &identity, NULL, &table, &err),
+    check_status(tm_table_open(&shelf.env, shelf.dir, "t.sst", &identity, NULL, NULL, &table, &err),
                  TAMIS_CORRUPT, err);
     ck_assert_ptr_nonnull(strstr(err.message, wrong->message));
 }
@@ -593,7 +593,7 @@ START_TEST(a_block_that_is_cached_is_not_read_again)
 
     entries_fill(&entries, &rng, 200, 1, false);
     shelf_write(&shelf, "t.sst", &options, &entries);
-    expect_ok(tm_table_open(&shelf.env, shelf.dir, "t.sst", NULL, cache, &table, &err), err);
+    expect_ok(tm_table_open(&shelf.env, shelf.dir, "t.sst", NULL, cache, NULL, &table, &err), err);
     for (unsigned round = 0; round < 2; round++) {
         calls = sim_call_count(shelf.world->sim);
         for (size_t i = 0; i < entries.count; i++)
@@ -619,7 +619,7 @@ START_TEST(a_walk_fills_the_cache_only_if_told_to)
 
     entries_fill(&entries, &rng, 200, 1, false);
     shelf_write(&shelf, "t.sst", &options, &entries);
-    expect_ok(tm_table_open(&shelf.env, shelf.dir, "t.sst", NULL, cache, &table, &err), err);
+    expect_ok(tm_table_open(&shelf.env, shelf.dir, "t.sst", NULL, cache, NULL, &table, &err), err);
     for (unsigned fill = 0; fill < 2; fill++) {
         struct tm_iter *iter;
 
@@ -725,7 +725,7 @@ whole_life(tamis_error *err)
     cache = tm_cache_create(&shelf.env, 1 << 16);
     if (cache == NULL)
         return TAMIS_NO_MEMORY;
-    status = tm_table_open(&shelf.env, shelf.dir, "t.sst", &identity, cache, &table, err);
+    status = tm_table_open(&shelf.env, shelf.dir, "t.sst", &identity, cache, NULL, &table, err);
     for (size_t i = 0; status == TAMIS_OK && i < entries.count; i += 7)
         status = table_compare(table, &entries, entries.list[i].key, TM_SEQUENCE_MAX, err);
     if (status == TAMIS_OK)
@@ -871,8 +871,9 @@ START_TEST(a_missing_table_is_corrupt)
     struct tm_table *table;
     tamis_error err;
 
-    check_status(tm_table_open(&shelf.env, shelf.dir, "none.sst", &identity, NULL, &table, &err),
-                 TAMIS_CORRUPT, err);
+    check_status(
+        tm_table_open(&shelf.env, shelf.dir, "none.sst", &identity, NULL, NULL, &table, &err),
+        TAMIS_CORRUPT, err);
     ck_assert_ptr_nonnull(strstr(err.message, "none.sst"));
 }
 END_TEST

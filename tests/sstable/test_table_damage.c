@@ -114,7 +114,8 @@ examine(const uint8_t *bytes, size_t size, size_t first, size_t step)
     tamis_error err;
 
     put_file(bytes, size);
-    status = tm_table_open(&shelf.env, shelf.dir, "t.sst", &sample.identity, NULL, &table, &err);
+    status =
+        tm_table_open(&shelf.env, shelf.dir, "t.sst", &sample.identity, NULL, NULL, &table, &err);
     expect(status == TAMIS_OK || status == TAMIS_CORRUPT);
     if (status != TAMIS_OK) {
         expect(err.code == status && strstr(err.message, "t.sst") != NULL);
@@ -183,10 +184,10 @@ START_TEST(a_file_cut_anywhere_is_corrupt)
         tamis_error err;
 
         put_file(sample.file, size);
-        expect(tm_table_open(&shelf.env, shelf.dir, "t.sst", &sample.identity, NULL, &table,
+        expect(tm_table_open(&shelf.env, shelf.dir, "t.sst", &sample.identity, NULL, NULL, &table,
                              &err) == TAMIS_CORRUPT);
         // A tool that does not know what to expect finds no footer either.
-        expect(tm_table_open(&shelf.env, shelf.dir, "t.sst", NULL, NULL, &table, &err) ==
+        expect(tm_table_open(&shelf.env, shelf.dir, "t.sst", NULL, NULL, NULL, &table, &err) ==
                TAMIS_CORRUPT);
     }
 }
@@ -317,7 +318,7 @@ START_TEST(a_sound_table_in_the_place_of_another_is_corrupt)
     ck_assert(!examine(twin.file, twin.size, 0, 100).opened);
     put_file(twin.file, twin.size);
     check_status(
-        tm_table_open(&shelf.env, shelf.dir, "t.sst", &sample.identity, NULL, &table, &err),
+        tm_table_open(&shelf.env, shelf.dir, "t.sst", &sample.identity, NULL, NULL, &table, &err),
         TAMIS_CORRUPT, err);
     ck_assert_ptr_nonnull(strstr(err.message, "another table in its place"));
 
@@ -328,8 +329,9 @@ START_TEST(a_sound_table_in_the_place_of_another_is_corrupt)
         wrong.unique_id += field == 1;
         wrong.data_id += field == 2;
         wrong.checksum += field == 3;
-        check_status(tm_table_open(&shelf.env, shelf.dir, "t.sst", &wrong, NULL, &table, &err),
-                     TAMIS_CORRUPT, err);
+        check_status(
+            tm_table_open(&shelf.env, shelf.dir, "t.sst", &wrong, NULL, NULL, &table, &err),
+            TAMIS_CORRUPT, err);
     }
 }
 END_TEST
@@ -384,9 +386,9 @@ START_TEST(damage_behind_an_open_table_is_found_by_verifying_it)
         tamis_error err;
 
         put_file(sample.file, sample.size);
-        expect_ok(
-            tm_table_open(&shelf.env, shelf.dir, "t.sst", &sample.identity, cache, &table, &err),
-            err);
+        expect_ok(tm_table_open(&shelf.env, shelf.dir, "t.sst", &sample.identity, cache, NULL,
+                                &table, &err),
+                  err);
         expect_ok(table_walk(table, &sample.entries, &err), err); // now all of it is in the cache
         file[places[i]] ^= 1;
         put_file(file, sample.size);
@@ -711,8 +713,9 @@ START_TEST(verification_finds_every_wrong_count_under_correct_checksums)
             check_complaint(file, cases[i].complaint);
         } else { // more keys than entries, more blocks than in the index: noticed when opening
             put_file(file, sample.size);
-            check_status(tm_table_open(&shelf.env, shelf.dir, "t.sst", NULL, NULL, &table, &err),
-                         TAMIS_CORRUPT, err);
+            check_status(
+                tm_table_open(&shelf.env, shelf.dir, "t.sst", NULL, NULL, NULL, &table, &err),
+                TAMIS_CORRUPT, err);
         }
     }
     forge_properties(file, 0, tm_slice("key000001", 9), none);
@@ -790,7 +793,7 @@ START_TEST(a_footer_whose_sections_do_not_fit_is_corrupt)
                 footer.file_bytes = sample.size;
             tm_footer_encode(&footer, file + sample.size - TM_FOOTER_BYTES);
             put_file(file, sample.size);
-            status = tm_table_open(&shelf.env, shelf.dir, "t.sst", NULL, NULL, &table, &err);
+            status = tm_table_open(&shelf.env, shelf.dir, "t.sst", NULL, NULL, NULL, &table, &err);
             if (free_field || at == offsetof(struct tm_footer, file_bytes))
                 expect(status == TAMIS_OK);
             else if (at == offsetof(struct tm_footer, features_required))
@@ -801,8 +804,8 @@ START_TEST(a_footer_whose_sections_do_not_fit_is_corrupt)
             if (status == TAMIS_OK)
                 tm_table_close(table);
             // Whoever knows what the file must be accepts none of them but those without effect.
-            status =
-                tm_table_open(&shelf.env, shelf.dir, "t.sst", &sample.identity, NULL, &table, &err);
+            status = tm_table_open(&shelf.env, shelf.dir, "t.sst", &sample.identity, NULL, NULL,
+                                   &table, &err);
             if (status == TAMIS_OK) {
                 expect(at == offsetof(struct tm_footer, features_compatible) ||
                        at == offsetof(struct tm_footer, table_checksum) ||
@@ -829,16 +832,15 @@ START_TEST(a_newer_version_or_required_feature_is_unsupported)
         tm_footer_encode(&footer, bytes);
         put_file(file, sample.size);
         // One that is known is believed: this table has no ranges, though its footer says so.
-        check_status(tm_table_open(&shelf.env, shelf.dir, "t.sst", NULL, NULL, &table, &err),
-                     (TM_FEATURES_REQUIRED_KNOWN >> bit & 1) != 0 ? TAMIS_CORRUPT
-                                                                  : TAMIS_UNSUPPORTED,
-                     err);
+        check_status(
+            tm_table_open(&shelf.env, shelf.dir, "t.sst", NULL, NULL, NULL, &table, &err),
+            (TM_FEATURES_REQUIRED_KNOWN >> bit & 1) != 0 ? TAMIS_CORRUPT : TAMIS_UNSUPPORTED, err);
     }
     footer.features_required = 0;
     footer.features_compatible = UINT64_MAX; // what every reader may ignore
     tm_footer_encode(&footer, bytes);
     put_file(file, sample.size);
-    check_ok(tm_table_open(&shelf.env, shelf.dir, "t.sst", NULL, NULL, &table, &err), err);
+    check_ok(tm_table_open(&shelf.env, shelf.dir, "t.sst", NULL, NULL, NULL, &table, &err), err);
     tm_table_close(table);
     for (uint32_t version = 0; version < 4; version++) {
         tm_footer_encode(&footer, bytes);
@@ -849,7 +851,7 @@ START_TEST(a_newer_version_or_required_feature_is_unsupported)
         put_file(file, sample.size);
         if (version == 1)
             continue;
-        check_status(tm_table_open(&shelf.env, shelf.dir, "t.sst", NULL, NULL, &table, &err),
+        check_status(tm_table_open(&shelf.env, shelf.dir, "t.sst", NULL, NULL, NULL, &table, &err),
                      version == 0 ? TAMIS_CORRUPT : TAMIS_UNSUPPORTED, err);
     }
     free(file);

@@ -136,7 +136,7 @@ judge(const struct tm_table_identity *identity, enum place place, size_t from, s
     struct tm_table *table = NULL;
     tamis_error err;
     tamis_status status =
-        tm_table_open(&shelf.env, shelf.dir, "t.sst", identity, NULL, &table, &err);
+        tm_table_open(&shelf.env, shelf.dir, "t.sst", identity, NULL, NULL, &table, &err);
 
     if (place == IN_INDEX || place == IN_PROPERTIES || place == IN_FOOTER) {
         expect(status == TAMIS_CORRUPT);
@@ -213,7 +213,7 @@ START_TEST(an_older_file_of_the_same_name_and_entries_is_another_table)
     table = shelf_table(&shelf, "1.sst", &identity);
     tm_table_close(table);
     put("1.sst", old.bytes, old.size);
-    check_status(tm_table_open(&shelf.env, shelf.dir, "1.sst", &identity, NULL, &table, &err),
+    check_status(tm_table_open(&shelf.env, shelf.dir, "1.sst", &identity, NULL, NULL, &table, &err),
                  TAMIS_CORRUPT, err);
     free(old.bytes);
 }
@@ -366,7 +366,7 @@ START_TEST(forged_index_properties_and_footer_are_refused_or_harmless)
         }
         fix_all(&image, place);
         put("t.sst", image.bytes, image.size);
-        status = tm_table_open(&shelf.env, shelf.dir, "t.sst", NULL, NULL, &table, &err);
+        status = tm_table_open(&shelf.env, shelf.dir, "t.sst", NULL, NULL, NULL, &table, &err);
         if (status == TAMIS_OK) {
             struct tm_iter *iter;
             size_t shown = 0;
@@ -440,7 +440,7 @@ START_TEST(a_flipped_bit_on_the_way_from_the_medium_is_noticed)
 
         fault.nth = nth;
         number = sim_fault_add(shelf.world->sim, fault);
-        status = tm_table_open(&shelf.env, shelf.dir, "t.sst", NULL, NULL, &table, &err);
+        status = tm_table_open(&shelf.env, shelf.dir, "t.sst", NULL, NULL, NULL, &table, &err);
         if (status == TAMIS_OK) {
             damage = tm_table_filter_damage(table);
             status = table_walk(table, &entries, &err);

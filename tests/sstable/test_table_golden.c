@@ -413,7 +413,7 @@ START_TEST(a_golden_file_is_read_as_its_name_says)
 
     golden->fill(&entries);
     sim_file_put(shelf.world->sim, "tables", golden->name, bytes, size);
-    check_status(tm_table_open(&shelf.env, shelf.dir, golden->name, NULL, NULL, &table, &err),
+    check_status(tm_table_open(&shelf.env, shelf.dir, golden->name, NULL, NULL, NULL, &table, &err),
                  golden->open, err);
     if (golden->open != TAMIS_OK) {
         ck_assert_msg(strstr(err.message, golden->name) != NULL, "no file name in: %s",

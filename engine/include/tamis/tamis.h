@@ -121,6 +121,11 @@ typedef struct tamis_options {
 
     tamis_compression compression; // of new tables; default LZ4
 
+    /* Descriptors that tables may hold, 0..2^20; default 1000, 0: one a table. Beyond it the table that was read longest ago
+     * (about) is closed and opens again when it is read. Filters and indexes stay in memory in any case. Reads that run at the
+     * same time may hold more, one each; logs, manifest, directory and lock take five further ones. */
+    uint32_t max_open_files;
+
     const tamis_allocator *allocator; // NULL (default): malloc. Copied at open
     const tamis_fs *fs;               // NULL (default): tamis_fs_posix(). Borrowed until close
 } tamis_options;

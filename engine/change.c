@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * engine/change.c -- from one version to the next: manifest first, then memory; and what becomes of files nobody needs.
+ * engine/change.c -- from one version to the next: manifest first, then memory.
  *
  *     wait for the manifest and for the old log's sync (E4)
  *       -> next version, view and record are made in memory, all that can run out of it
  *       -> record appended and synced; a long manifest is replaced by a new one
- *       -> view published; files that no version holds go to the trash
+ *       -> view published; files that no version holds go to the trash (garbage.c)
  */
 #include <assert.h>
 
@@ -122,7 +122,7 @@ roll_manifest(tamis_db *db, const struct tm_version *version, const struct tm_ed
 {
     struct tm_manifest next;
     struct tm_edit snapshot;
-    char name[TM_NAME_BYTES_MAX];
+    uint64_t old_number = db->manifest.number;
     tamis_status status;
 
     status = tm_snapshot_edit(db, version, &snapshot, err);
@@ -135,11 +135,11 @@ roll_manifest(tamis_db *db, const struct tm_version *version, const struct tm_ed
     tm_snapshot_edit_release(db, &snapshot);
     if (status != TAMIS_OK)
         return status;
-    tm_name_make(TM_NAME_MANIFEST, db->manifest.number, name);
     tm_manifest_close(&db->manifest);
     db->manifest = next;
-    // Nobody needs the old one; if it stays, the next open removes it.
-    (void)db->env.fs->remove(db->env.fs->ctx, db->dir, name, NULL);
+    tm_lock(db);
+    tm_discard_file(db, TM_NAME_MANIFEST, old_number);
+    tm_unlock(db);
     return TAMIS_OK;
 }
 
@@ -244,26 +244,4 @@ out:
     tm_buf_release(&db->env, &record);
     tm_notify(db);
     return status;
-}
-
-/* ---- Garbage -------------------------------------------------------------------------------------- */
-
-void
-tm_purge_trash(tamis_db *db)
-{
-    while (db->trash != NULL && db->failure.code == TAMIS_OK) {
-        struct tm_file *file = db->trash;
-        char name[TM_NAME_BYTES_MAX];
-
-        db->trash = file->trash_next;
-        db->purging = true;
-        tm_unlock(db);
-        tm_name_make(TM_NAME_TABLE, file->number, name);
-        tm_file_destroy(&db->env, file);
-        // A file that stays is removed by the next open.
-        (void)db->env.fs->remove(db->env.fs->ctx, db->dir, name, NULL);
-        tm_lock(db);
-        db->purging = false;
-    }
-    tm_notify(db);
 }

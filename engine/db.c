@@ -72,6 +72,16 @@ tm_check_process(const tamis_db *db, tamis_error *err)
                    path_end(db->path));
 }
 
+tamis_status
+tm_check_writable(const tamis_db *db, tamis_error *err)
+{
+    tamis_status status = tm_check_process(db, err);
+
+    if (status == TAMIS_OK && db->options.read_only)
+        status = TM_FAIL(err, TAMIS_READ_ONLY, "%s was opened with read_only", path_end(db->path));
+    return status;
+}
+
 static void
 init_policy(tamis_db *db)
 {
@@ -122,7 +132,8 @@ create_handle(const char *path, const tamis_options *options, const struct tm_ru
     runtime->mutex_init(runtime->ctx, &db->mutex);
     runtime->mutex_init(runtime->ctx, &db->view_mutex);
     runtime->cond_init(runtime->ctx, &db->changed);
-    tm_descriptors_init(&db->descriptors, &db->env, options->max_open_files, TAMIS_CORRUPT);
+    tm_descriptors_init(&db->descriptors, &db->env, options->max_open_files,
+                        options->read_only ? TAMIS_STALE : TAMIS_CORRUPT);
     db->path_bytes = strlen(path) + 1;
     db->path = tm_alloc(&db->env, db->path_bytes);
     *db_out = db;
@@ -159,6 +170,7 @@ destroy_handle(tamis_db *db)
     (void)tm_wal_close(db, &db->wal, NULL); // synced before, or lost with the error that brought us here
     (void)tm_wal_close(db, &db->old_wal, NULL);
     tm_manifest_close(&db->manifest);
+    tm_release(&db->env, db->kept, db->kept_capacity * sizeof *db->kept);
     tm_cache_destroy(db->cache);
     tm_descriptors_deinit(&db->descriptors);
     if (db->lock != NULL)
@@ -253,6 +265,29 @@ stop_threads(tamis_db *db)
 }
 
 static tamis_status
+open_reader(tamis_db *db, tamis_error *err)
+{
+    const tamis_fs *fs = db->env.fs;
+    enum directory_state state;
+    bool created;
+    tamis_status status;
+
+    status = fs->open_dir(fs->ctx, db->path, false, &created, &db->dir, err);
+    if (status == TAMIS_OK)
+        status = fs->lock_shared(fs->ctx, db->dir, &db->lock, err);
+    if (status != TAMIS_OK)
+        return status;
+    status = tm_reader_open(db, err);
+    if (status != TAMIS_NOT_FOUND)
+        return status;
+    // Nothing there, or a store that has lost its head? One that is being made is not there yet.
+    status = inspect_directory(&db->env, db->dir, &state, err);
+    if (status == TAMIS_OK)
+        status = check_directory(db, state == DIRECTORY_STORE ? DIRECTORY_EMPTY : state, err);
+    return status;
+}
+
+static tamis_status
 open_store(tamis_db *db, bool *created_out, tamis_error *err)
 {
     const tamis_fs *fs = db->env.fs;
@@ -301,7 +336,7 @@ tm_open(const char *path, const tamis_options *options, const struct tm_runtime 
         return status;
     status = create_handle(path, &checked, runtime, &db, err);
     if (status == TAMIS_OK)
-        status = open_store(db, &created, err);
+        status = checked.read_only ? open_reader(db, err) : open_store(db, &created, err);
     if (status != TAMIS_OK) {
         if (db != NULL) {
             const tamis_fs *fs = db->env.fs;
@@ -334,6 +369,8 @@ settle_store(tamis_db *db, tamis_error *err)
     struct tm_buf record = {0};
     tamis_status status;
 
+    if (db->options.read_only)
+        return TAMIS_OK;
     if (db->failure.code != TAMIS_OK)
         return tm_stored_failure(&db->failure, err);
     status = fs->sync(fs->ctx, db->wal.file, err);
@@ -382,6 +419,9 @@ tamis_close(tamis_db *db, tamis_error *err)
     if (status != TAMIS_OK)
         return status;
     stop_threads(db);
+    tm_lock(db);
+    tm_discard_kept(db);
+    tm_unlock(db);
     status = settle_store(db, err);
     destroy_handle(db);
     return status;
@@ -420,6 +460,7 @@ tamis_destroy(const char *path, const tamis_options *options, tamis_error *err)
     tamis_dir *dir = NULL;
     tamis_lock *lock = NULL;
     bool created;
+    bool has_readers = false;
     tamis_status status = check_path(path, err);
 
     if (status == TAMIS_OK)
@@ -439,6 +480,10 @@ tamis_destroy(const char *path, const tamis_options *options, tamis_error *err)
     if (status == TAMIS_OK)
         status = env.fs->lock(env.fs->ctx, dir, &lock, err);
     tm_listing_release(&env, &listing);
+    if (status == TAMIS_OK)
+        status = env.fs->has_readers(env.fs->ctx, lock, &has_readers, err);
+    if (status == TAMIS_OK && has_readers)
+        status = TM_FAIL(err, TAMIS_BUSY, "%s is open for reading by somebody", path_end(path));
     if (status == TAMIS_OK) // again: now nobody adds to it
         status = tm_listing_read(&env, dir, &listing, err);
     if (status == TAMIS_OK)

@@ -14,6 +14,8 @@
  *   E5  The first failure of log or manifest is final: nothing is written, nothing is removed, until the store is opened again.
  *   E6  A file is removed only after the manifest that no longer needs it is durable, and when nobody reads it.
  *   E7  Sequences are given out once; one that a failed write took is not given to another.
+ *   E8  A file that a durable state named is removed only after the writer has asked for readers, later than the state
+ *       without it was durable, and there were none. A reader has its lock before it reads CURRENT.
  */
 #ifndef TM_ENGINE_DB_INTERNAL_H
 #define TM_ENGINE_DB_INTERNAL_H
@@ -59,6 +61,8 @@ struct tm_wal {
 
 struct tamis_snapshot {
     uint64_t sequence;
+    struct tm_view *
+        view; // of a reader, whose newer views may lack old versions; NULL: the newest view has them
     struct tamis_snapshot *previous, *next; // in tamis_db::snapshots, ascending by sequence
 };
 
@@ -91,6 +95,13 @@ struct tm_compact_request {
     struct tm_compact_request *next;
 };
 
+/* A file that nothing durable names any more, there for readers (E8). */
+struct tm_kept_file {
+    enum tm_name_kind kind;
+    uint64_t number;
+    uint64_t bytes;
+};
+
 struct tm_counters { // atomic, relaxed
     _Atomic uint64_t gets, gets_found, memtable_hits, tables_skipped_by_range, tables_read;
     _Atomic uint64_t user_bytes_written, log_bytes_written;
@@ -107,7 +118,7 @@ struct tamis_db {
     char *path;
     size_t path_bytes;           // of the allocation
     tamis_dir *dir;
-    tamis_lock *lock;
+    tamis_lock *lock; // the writer's, or a reader's
     uint64_t hash_seed;
     struct tm_cache *cache;
     struct tm_descriptors descriptors; // of its tables; has a mutex of its own
@@ -127,8 +138,8 @@ struct tamis_db {
     uint64_t last_sequence;      // given out
     uint64_t imm_last_sequence;
     uint64_t next_file_number;
-    struct tm_manifest manifest; // used by whoever set manifest_busy
-    bool manifest_busy;
+    struct tm_manifest manifest;     // used by whoever set manifest_busy; of a reader: zeros
+    bool manifest_busy;              // of a reader: a refresh is running
     uint64_t manifest_log_number;    // tag 4 as the manifest has it
     uint64_t manifest_last_sequence; // tag 3
     tamis_error failure;         // E5; code TAMIS_OK: none
@@ -139,7 +150,10 @@ struct tamis_db {
     struct tm_compact_request *requests;
     bool compact_due;            // the picker has not said "nothing" since the version changed
     bool compact_running;
-    bool purging;
+    uint32_t purging;          // removals that are under way
+    struct tm_kept_file *kept; // E8
+    size_t kept_count, kept_capacity;
+    bool kept_due;               // try to remove them
     uint32_t active_calls;       // flush, compact_range, wait_idle, verify: close is BUSY meanwhile
 
     // Owned by the leader of the write queue
@@ -205,6 +219,8 @@ tm_is_out_of_memory(tamis_status status, const tamis_error *err)
 
 /** INVALID in a forked child: the parent owns the store. */
 TAMIS_NODISCARD tamis_status tm_check_process(const tamis_db *db, tamis_error *err);
+/** As above; READ_ONLY when the store was opened so. */
+TAMIS_NODISCARD tamis_status tm_check_writable(const tamis_db *db, tamis_error *err);
 /** Copy a stored failure out; returns its code. */
 tamis_status tm_stored_failure(const tamis_error *stored, tamis_error *err);
 /** With the mutex held: store the first failure (E5) and wake everybody. */
@@ -217,6 +233,9 @@ void tm_view_publish(tamis_db *db, struct tm_view *view);
 struct tm_view *tm_view_alloc(tamis_db *db); // NULL: no memory
 /** Pin the newest view; *sequence_out is the newest sequence visible in it. */
 struct tm_view *tm_view_pin(tamis_db *db, uint64_t *sequence_out);
+/** Pin what a read with `snapshot` (NULL: the newest state) looks at. */
+struct tm_view *tm_view_pin_at(tamis_db *db, const tamis_snapshot *snapshot,
+                               uint64_t *sequence_out);
 void tm_view_ref(struct tm_view *view);
 void tm_view_unref(tamis_db *db, struct tm_view *view); // without the mutex
 void tm_view_unref_locked(tamis_db *db, struct tm_view *view);
@@ -244,8 +263,21 @@ TAMIS_NODISCARD tamis_status tm_change_apply(tamis_db *db, struct tm_change *cha
 TAMIS_NODISCARD tamis_status tm_snapshot_edit(tamis_db *db, const struct tm_version *version,
                                               struct tm_edit *edit, tamis_error *err);
 void tm_snapshot_edit_release(tamis_db *db, struct tm_edit *edit);
-/** With the mutex held (let go during I/O): close and remove the garbage, unless a failure forbids it (E5). */
+
+/* ---- garbage.c ------------------------------------------------------------------------------------ */
+
+/** With the mutex held (let go during I/O): close and discard the tables of the trash, unless a failure forbids it (E5). */
 void tm_purge_trash(tamis_db *db);
+/** Without the mutex: close the tables of the trash, and remove nothing: what a reader does with them. */
+void tm_close_trash(tamis_db *db);
+/** With the mutex held (let go during I/O): nothing durable names the file any more: remove it, or keep it while readers are there. */
+void tm_discard_file(tamis_db *db, enum tm_name_kind kind, uint64_t number);
+/** With the mutex held (let go during I/O): keep the file for readers that are there. */
+void tm_keep_file(tamis_db *db, enum tm_name_kind kind, uint64_t number);
+/** With the mutex held (let go during I/O): remove what was kept, if no reader is there, unless a failure forbids it (E5). */
+void tm_discard_kept(tamis_db *db);
+/** Without the mutex: is a reader there? True also when that cannot be told. */
+bool tm_has_readers(tamis_db *db);
 
 /* ---- flush.c, compact_run.c ----------------------------------------------------------------------- */
 
@@ -322,6 +354,14 @@ TAMIS_NODISCARD tamis_status tm_recover(tamis_db *db, tamis_error *err);
 /** Make a new store in the directory, finishing a creation that was cut short. */
 TAMIS_NODISCARD tamis_status tm_create_store(tamis_db *db, tamis_error *err);
 
+/**
+ * The version that `state` describes. Tables that `base` (NULL: none) has open are shared with it. Facts of the others are
+ * taken out of `state`.
+ */
+TAMIS_NODISCARD tamis_status tm_version_load(tamis_db *db, struct tm_edit *state,
+                                             const struct tm_version *base,
+                                             struct tm_version **version_out, tamis_error *err);
+
 /* What stands in a directory. */
 struct tm_listing {
     struct tm_listed {
@@ -336,6 +376,17 @@ struct tm_listing {
 TAMIS_NODISCARD tamis_status tm_listing_read(const struct tm_env *env, tamis_dir *dir,
                                              struct tm_listing *listing, tamis_error *err);
 void tm_listing_release(const struct tm_env *env, struct tm_listing *listing);
+
+/** For a reader: add what the logs of `state` hold to `mem`, beside a writer that may go on. Nothing is changed. */
+TAMIS_NODISCARD tamis_status tm_replay_beside_writer(tamis_db *db, const struct tm_edit *state,
+                                                     const struct tm_listing *listing,
+                                                     struct tm_memtable *mem,
+                                                     uint64_t *last_sequence_out, tamis_error *err);
+
+/* ---- reader.c ------------------------------------------------------------------------------------- */
+
+/** Show the store as it is now, under a reader's lock. NOT_FOUND: there is no CURRENT; else as tamis_open(). */
+TAMIS_NODISCARD tamis_status tm_reader_open(tamis_db *db, tamis_error *err);
 
 /* ---- level_iter.c --------------------------------------------------------------------------------- */
 

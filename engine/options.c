@@ -87,6 +87,10 @@ tm_options_check(const tamis_options *given, tamis_options *options, tamis_error
                            sizeof *given, (unsigned)given->struct_size);
         *options = *given;
     }
+    if (options->read_only && (options->create_if_missing || options->error_if_exists))
+        return TM_FAIL(err, TAMIS_INVALID,
+                       "read_only: expected without create_if_missing and error_if_exists, which "
+                       "ask for a store to be made");
     status = check_range("write_buffer_bytes", options->write_buffer_bytes,
                          WRITE_BUFFER_BYTES_MIN, WRITE_BUFFER_BYTES_MAX, err);
     if (status == TAMIS_OK)

@@ -220,9 +220,7 @@ begin_read(tamis_db *db, const tamis_read_options *options, tamis_slice key,
                        "tamis_read_options_init()",
                        sizeof *options, (unsigned)options->struct_size);
     /* READ PATH 2/8: pin the memtables and the version, so that nothing of them goes away meanwhile. */
-    *view_out = tm_view_pin(db, sequence_out);
-    if (options != NULL && options->snapshot != NULL)
-        *sequence_out = options->snapshot->sequence;
+    *view_out = tm_view_pin_at(db, options != NULL ? options->snapshot : NULL, sequence_out);
     return TAMIS_OK;
 }
 
@@ -360,8 +358,11 @@ tamis_snapshot_take(tamis_db *db, tamis_snapshot **snapshot_out, tamis_error *er
     snapshot = tm_alloc_zeroed(&db->env, sizeof *snapshot);
     if (snapshot == NULL)
         return TM_NO_MEMORY(err, sizeof *snapshot);
+    if (db->options.read_only)
+        snapshot->view = tm_view_pin(db, &snapshot->sequence);
     tm_lock(db);
-    snapshot->sequence = atomic_load_explicit(&db->visible_sequence, memory_order_acquire);
+    if (snapshot->view == NULL)
+        snapshot->sequence = atomic_load_explicit(&db->visible_sequence, memory_order_acquire);
     snapshot->previous = db->snapshots.previous; // sequences only grow, so the end is its place
     snapshot->next = &db->snapshots;
     snapshot->previous->next = snapshot;
@@ -381,6 +382,8 @@ tamis_snapshot_release(tamis_db *db, tamis_snapshot *snapshot)
     snapshot->previous->next = snapshot->next;
     snapshot->next->previous = snapshot->previous;
     tm_unlock(db);
+    if (snapshot->view != NULL)
+        tm_view_unref(db, snapshot->view);
     tm_release(&db->env, snapshot, sizeof *snapshot);
     atomic_fetch_sub_explicit(&db->live_handles, 1, memory_order_release);
 }

@@ -12,6 +12,11 @@
  * survivors are a prefix of what was written. A log whose name stands in the end record of another, or in the manifest, was
  * there, so it is never the crash that took it.
  *
+ * Beside a writer. A reader replays the same chain while a log may grow, lose its reserve and get a successor. It asks what
+ * was synced before it reads: that much is whole when it is read, later on more may be synced than it has seen. A bad spot
+ * beyond is a record that is being written, and a successor that is there but was not listed came after the moment that is
+ * shown.
+ *
  * Leftovers. By the time they are removed every table of the manifest and every log it needs has been seen whole, so a table
  * that the manifest does not list is the output of a job that never counted (its inputs or its log are here), and a log
  * below the manifest's log number is in tables. What only the manifest's last record makes obsolete goes when the new manifest
@@ -209,7 +214,16 @@ struct replay {
     uint64_t last_sequence;
     struct tm_wal_start tail;        // where the last log that counts ended
     bool cut;                        // the rest of the chain is dropped
+    bool beside_writer;              // a reader: the logs may grow, and all entries stay in `mem`
+    uint64_t synced_bytes; // beside a writer: of the log that is read now, known before it was read
 };
+
+/* What a log is that should be there. */
+static tamis_status
+missing_status(const struct replay *replay)
+{
+    return replay->beside_writer ? TAMIS_STALE : TAMIS_CORRUPT;
+}
 
 static tamis_status
 open_log(struct replay *replay, uint64_t number, char name[TM_NAME_BYTES_MAX],
@@ -223,7 +237,7 @@ open_log(struct replay *replay, uint64_t number, char name[TM_NAME_BYTES_MAX],
     status = env->fs->open(env->fs->ctx, replay->db->dir, name, TAMIS_FILE_LOG, file_out, &size,
                            err);
     if (status == TAMIS_NOT_FOUND)
-        return TM_FAIL(err, TAMIS_CORRUPT, "%s is missing", name);
+        return TM_FAIL(err, missing_status(replay), "%s is missing", name);
     if (status != TAMIS_OK)
         return status;
     status = tm_record_reader_init(reader, env, *file_out, name, number, size, err);
@@ -239,21 +253,21 @@ close_log(struct replay *replay, tamis_file *file, struct tm_record_reader *read
     (void)replay->db->env.fs->close(replay->db->env.fs->ctx, file, NULL); // only read from
 }
 
-/* How many bytes of log `index` are known to have been synced, from all that may know. */
+/* How many bytes of log `index` are known to have been synced, from all that may know: the log itself at or behind
+ * `from_offset`, later logs, and the manifest. */
 static tamis_status
-find_synced_bytes(struct replay *replay, size_t index, struct tm_record_reader *reader,
-                  uint64_t *synced_bytes, tamis_error *err)
+find_synced_bytes(struct replay *replay, size_t index, uint64_t from_offset, uint64_t *synced_bytes,
+                  tamis_error *err)
 {
-    uint64_t number = reader->number;
-    tamis_status status;
+    uint64_t number = replay->listing->files[replay->first + index].number;
+    tamis_status status = TAMIS_OK;
 
     *synced_bytes = 0;
     if (replay->state->log_end_number == number)
         *synced_bytes = replay->state->log_end_bytes;
     else if (replay->state->log_end_number > number)
         *synced_bytes = UINT64_MAX;
-    status = tm_record_scan_watermarks(reader, reader->end_offset, number, synced_bytes, err);
-    for (size_t i = index + 1; status == TAMIS_OK && i < replay->count; i++) {
+    for (size_t i = index; status == TAMIS_OK && i < replay->count; i++) {
         struct tm_record_reader later;
         tamis_file *file;
         char name[TM_NAME_BYTES_MAX];
@@ -262,7 +276,8 @@ find_synced_bytes(struct replay *replay, size_t index, struct tm_record_reader *
                           &later, err);
         if (status != TAMIS_OK)
             break;
-        status = tm_record_scan_watermarks(&later, 0, number, synced_bytes, err);
+        status = tm_record_scan_watermarks(&later, i == index ? from_offset : 0, number,
+                                           synced_bytes, err);
         close_log(replay, file, &later);
     }
     return status;
@@ -333,7 +348,8 @@ replay_batch(struct replay *replay, const struct tm_wal_record *record, const ch
                        "%s: record before offset %llu: expected %u operations, found %s", name,
                        (unsigned long long)offset, (unsigned)record->operation_count,
                        more == -1 ? "a malformed one" : "another number");
-    if (tm_memtable_used_bytes(replay->mem) >= replay->db->options.write_buffer_bytes)
+    if (!replay->beside_writer &&
+        tm_memtable_used_bytes(replay->mem) >= replay->db->options.write_buffer_bytes)
         return spill(replay, err);
     return TAMIS_OK;
 }
@@ -399,9 +415,22 @@ peek_start(struct replay *replay, size_t index, struct tm_wal_start *start_out, 
     return status;
 }
 
+static bool
+log_exists(const struct replay *replay, const char *name)
+{
+    const tamis_fs *fs = replay->db->env.fs;
+    tamis_file *file;
+    uint64_t size;
+
+    if (fs->open(fs->ctx, replay->db->dir, name, TAMIS_FILE_LOG, &file, &size, NULL) != TAMIS_OK)
+        return false;
+    (void)fs->close(fs->ctx, file, NULL); // not even read from
+    return true;
+}
+
 /* A log says that `next_number` follows, so it was there (W4). */
 static tamis_status
-check_successor(const struct replay *replay, size_t index, uint64_t next_number, const char *name,
+check_successor(struct replay *replay, size_t index, uint64_t next_number, const char *name,
                 tamis_error *err)
 {
     char missing[TM_NAME_BYTES_MAX];
@@ -410,8 +439,14 @@ check_successor(const struct replay *replay, size_t index, uint64_t next_number,
         (index + 1 < replay->count &&
          replay->listing->files[replay->first + index + 1].number == next_number))
         return TAMIS_OK;
-    return TM_FAIL(err, TAMIS_CORRUPT, "%s is missing: %s says that it follows",
-                   tm_name_make(TM_NAME_LOG, next_number, missing), name);
+    tm_name_make(TM_NAME_LOG, next_number, missing);
+    if (replay->beside_writer && log_exists(replay, missing)) {
+        replay->cut =
+            true; // made after the directory was listed: the state at that moment ends here
+        return TAMIS_OK;
+    }
+    return TM_FAIL(err, missing_status(replay), "%s is missing: %s says that it follows", missing,
+                   name);
 }
 
 /* The log holds replay->tail.predecessor_bytes. Did the crash cut there, or is that all there was, or is it damage? */
@@ -421,10 +456,10 @@ judge_end(struct replay *replay, size_t index, struct tm_record_reader *reader, 
     uint64_t found = replay->tail.predecessor_bytes;
     uint64_t expected = found; // where the log ended, as far as anybody knows
     struct tm_wal_start next = {0};
-    uint64_t synced_bytes;
+    uint64_t synced_bytes = replay->synced_bytes;
     bool next_found = false;
     bool cuts;
-    tamis_status status;
+    tamis_status status = TAMIS_OK;
 
     if (index + 1 < replay->count) {
         status = peek_start(replay, index + 1, &next, &next_found, err);
@@ -436,7 +471,8 @@ judge_end(struct replay *replay, size_t index, struct tm_record_reader *reader, 
     if (found == expected && (next_found || reader->stop == NULL) &&
         replay->state->log_end_number != reader->number)
         return TAMIS_OK; // whole
-    status = find_synced_bytes(replay, index, reader, &synced_bytes, err);
+    if (!replay->beside_writer)
+        status = find_synced_bytes(replay, index, reader->end_offset, &synced_bytes, err);
     if (status != TAMIS_OK)
         return status;
     cuts = found != expected || (index + 1 < replay->count && !next_found);
@@ -445,7 +481,7 @@ judge_end(struct replay *replay, size_t index, struct tm_record_reader *reader, 
                        reader->name, (unsigned long long)reader->end_offset,
                        reader->stop != NULL ? reader->stop : "the file ends",
                        synced_bytes == UINT64_MAX ? "a later log" : "more of it");
-    replay->cut = cuts;
+    replay->cut |= cuts;
     return TAMIS_OK;
 }
 
@@ -458,10 +494,13 @@ replay_log(struct replay *replay, size_t index, tamis_error *err)
     uint64_t length = 0;      // up to the end record
     uint64_t next_number = 0; // what the end record says
     bool first = true;
-    tamis_status status;
+    tamis_status status = TAMIS_OK;
 
-    status = open_log(replay, replay->listing->files[replay->first + index].number, name, &file,
-                      &reader, err);
+    if (replay->beside_writer) // what was synced before the log is read is whole when it is read
+        status = find_synced_bytes(replay, index, 0, &replay->synced_bytes, err);
+    if (status == TAMIS_OK)
+        status = open_log(replay, replay->listing->files[replay->first + index].number, name, &file,
+                          &reader, err);
     if (status != TAMIS_OK)
         return status;
     for (;;) {
@@ -526,7 +565,7 @@ replay_logs(struct replay *replay, tamis_error *err)
     if (needed != 0 &&
         (replay->count == 0 || listing->files[replay->first].number != needed)) {
         char name[TM_NAME_BYTES_MAX];
-        return TM_FAIL(err, TAMIS_CORRUPT, "%s is missing: the manifest needs it",
+        return TM_FAIL(err, missing_status(replay), "%s is missing: the manifest needs it",
                        tm_name_make(TM_NAME_LOG, needed, name));
     }
     // The newest log after a clean close: nothing that is there follows it.
@@ -534,7 +573,7 @@ replay_logs(struct replay *replay, tamis_error *err)
         (replay->count == 0 ||
          listing->files[listing->count - 1].number < replay->state->log_end_number)) {
         char name[TM_NAME_BYTES_MAX];
-        return TM_FAIL(err, TAMIS_CORRUPT, "%s is missing: the store was closed with it",
+        return TM_FAIL(err, missing_status(replay), "%s is missing: the store was closed with it",
                        tm_name_make(TM_NAME_LOG, replay->state->log_end_number, name));
     }
     for (size_t i = 0; status == TAMIS_OK && i < replay->count && !replay->cut; i++)
@@ -542,10 +581,48 @@ replay_logs(struct replay *replay, tamis_error *err)
     return status;
 }
 
+tamis_status
+tm_replay_beside_writer(tamis_db *db, const struct tm_edit *state, const struct tm_listing *listing,
+                        struct tm_memtable *mem, uint64_t *last_sequence_out, tamis_error *err)
+{
+    struct replay replay = {
+        .db = db, .state = state, .listing = listing, .mem = mem, .beside_writer = true};
+    tamis_status status;
+
+    replay.last_sequence = state->last_sequence;
+    status = replay_logs(&replay, err);
+    *last_sequence_out = replay.last_sequence;
+    return status;
+}
+
 /* ---- Tables --------------------------------------------------------------------------------------- */
 
+static struct tm_file *
+find_file(const struct tm_version *version, uint64_t number)
+{
+    for (uint32_t level = 0; level < TAMIS_LEVEL_COUNT; level++)
+        for (uint32_t i = 0; i < version->level[level].file_count; i++)
+            if (version->level[level].files[i]->number == number)
+                return version->level[level].files[i];
+    return NULL;
+}
+
+/* The table of an edit: as `base` has it open, or opened. */
 static tamis_status
-open_tables(tamis_db *db, struct tm_edit *state, tamis_error *err)
+find_or_open_file(tamis_db *db, struct tm_edit_file *edit, const struct tm_version *base,
+                  struct tm_file **file_out, tamis_error *err)
+{
+    struct tm_file *file = base != NULL ? find_file(base, edit->number) : NULL;
+
+    if (file == NULL || file->facts.unique_id != edit->facts.unique_id)
+        return tm_file_open(db, edit->number, &edit->facts, file_out, err);
+    *file_out = file;
+    return TAMIS_OK;
+}
+
+tamis_status
+tm_version_load(tamis_db *db, struct tm_edit *state, const struct tm_version *base,
+                struct tm_version **version_out, tamis_error *err)
 {
     struct tm_file_add *adds = tm_alloc_zeroed(&db->env, state->added_count * sizeof *adds);
     size_t count = 0;
@@ -555,26 +632,19 @@ open_tables(tamis_db *db, struct tm_edit *state, tamis_error *err)
         return TM_NO_MEMORY(err, state->added_count * sizeof *adds);
     for (; status == TAMIS_OK && count < state->added_count; count += status == TAMIS_OK) {
         adds[count].level = state->added[count].level;
-        status = tm_file_open(db, state->added[count].number, &state->added[count].facts,
-                              &adds[count].file, err);
+        status = find_or_open_file(db, &state->added[count], base, &adds[count].file, err);
     }
+    tm_lock(db);
     if (status == TAMIS_OK)
-        status = tm_version_create(&db->env, NULL, NULL, 0, adds, count, &db->version, err);
-    if (status != TAMIS_OK)
-        for (size_t i = 0; i < count; i++)
-            tm_file_destroy(&db->env, adds[i].file);
+        status = tm_version_create(&db->env, NULL, NULL, 0, adds, count, version_out, err);
+    for (size_t i = 0; status != TAMIS_OK && i < count; i++)
+        if (adds[i].file->version_count == 0) { // opened here
+            adds[i].file->trash_next = db->trash;
+            db->trash = adds[i].file;
+        }
+    tm_unlock(db);
     tm_release(&db->env, adds, state->added_count * sizeof *adds);
     return status;
-}
-
-static bool
-version_has(const struct tm_version *version, uint64_t number)
-{
-    for (uint32_t level = 0; level < TAMIS_LEVEL_COUNT; level++)
-        for (uint32_t i = 0; i < version->level[level].file_count; i++)
-            if (version->level[level].files[i]->number == number)
-                return true;
-    return false;
 }
 
 static bool
@@ -593,35 +663,50 @@ remove_settled_leftovers(tamis_db *db, const struct tm_listing *listing,
 {
     tamis_status status = TAMIS_OK;
 
-    for (size_t i = 0; status == TAMIS_OK && state->is_settled && i < listing->count; i++) {
+    if (!state->is_settled || tm_has_readers(db)) // E8
+        return TAMIS_OK;
+    for (size_t i = 0; status == TAMIS_OK && i < listing->count; i++) {
         const struct tm_listed *file = &listing->files[i];
         char name[TM_NAME_BYTES_MAX];
 
         if ((file->kind == TM_NAME_LOG && file->number < state->settled_log_number) ||
             (file->kind == TM_NAME_MANIFEST && file->number != manifest_number) ||
-            (file->kind == TM_NAME_TABLE && !version_has(db->version, file->number) &&
+            (file->kind == TM_NAME_TABLE && find_file(db->version, file->number) == NULL &&
              !was_removed_last(state, file->number)))
             status = remove_named(db, tm_name_make(file->kind, file->number, name), err);
     }
     return status;
 }
 
-/* Remove what no longer counts: logs below `log_number`, other manifests, tables that are not listed. */
+static void
+keep_for_readers(tamis_db *db, const struct tm_listed *file)
+{
+    tm_lock(db);
+    tm_keep_file(db, file->kind, file->number);
+    tm_unlock(db);
+}
+
+/* Remove what no longer counts, or keep it for readers: logs below `log_number`, other manifests, tables that are not
+ * listed. */
 static tamis_status
 remove_leftovers(tamis_db *db, const struct tm_listing *listing, uint64_t log_number,
                  uint64_t manifest_number, tamis_error *err)
 {
+    bool keeps = tm_has_readers(db); // E8
     tamis_status status = TAMIS_OK;
 
     for (size_t i = 0; status == TAMIS_OK && i < listing->count; i++) {
         const struct tm_listed *file = &listing->files[i];
         char name[TM_NAME_BYTES_MAX];
-        bool obsolete = (file->kind == TM_NAME_LOG && file->number < log_number) ||
-                        (file->kind == TM_NAME_MANIFEST && file->number != manifest_number) ||
-                        (file->kind == TM_NAME_TABLE && !version_has(db->version, file->number));
+        bool obsolete =
+            (file->kind == TM_NAME_LOG && file->number < log_number) ||
+            (file->kind == TM_NAME_MANIFEST && file->number != manifest_number) ||
+            (file->kind == TM_NAME_TABLE && find_file(db->version, file->number) == NULL);
 
         if (file->kind == TM_NAME_TEMPORARY)
             status = remove_named(db, "CURRENT.tmp", err);
+        else if (obsolete && keeps)
+            keep_for_readers(db, file);
         else if (obsolete)
             status = remove_named(db, tm_name_make(file->kind, file->number, name), err);
     }
@@ -689,6 +774,7 @@ remove_new_files(tamis_db *db, uint64_t first_number, uint64_t manifest_number)
     uint64_t current;
 
     if (db->next_file_number <= first_number ||
+        tm_has_readers(db) || // who may have listed the new log
         tm_current_read(&db->env, db->dir, &current, NULL) != TAMIS_OK ||
         current != manifest_number)
         return;
@@ -728,7 +814,7 @@ tm_recover(tamis_db *db, tamis_error *err)
     first_number = db->next_file_number;
     replay.last_sequence = state.last_sequence;
 
-    status = open_tables(db, &state, err);
+    status = tm_version_load(db, &state, NULL, &db->version, err);
     if (status != TAMIS_OK)
         goto out;
     replay.mem = tm_memtable_create(&db->env);

@@ -123,6 +123,9 @@ tamis_get_stats(tamis_db *db, tamis_stats *stats, tamis_error *err)
     stats->background_status = db->failure.code != TAMIS_OK       ? db->failure.code
                                : db->flush_error.code != TAMIS_OK ? db->flush_error.code
                                                                   : db->compact_error.code;
+    stats->reader_files_kept = db->kept_count;
+    for (size_t i = 0; i < db->kept_count; i++)
+        stats->reader_bytes_kept += db->kept[i].bytes;
     tm_unlock(db);
     return TAMIS_OK;
 }

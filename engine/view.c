@@ -53,6 +53,23 @@ tm_view_pin(tamis_db *db, uint64_t *sequence_out)
     return view;
 }
 
+struct tm_view *
+tm_view_pin_at(tamis_db *db, const tamis_snapshot *snapshot, uint64_t *sequence_out)
+{
+    struct tm_view *view;
+
+    if (snapshot == NULL || snapshot->view == NULL) {
+        view = tm_view_pin(db, sequence_out);
+    } else {
+        atomic_fetch_add_explicit(&db->pinned_views, 1, memory_order_relaxed);
+        view = snapshot->view;
+        tm_view_ref(view);
+    }
+    if (snapshot != NULL)
+        *sequence_out = snapshot->sequence;
+    return view;
+}
+
 void
 tm_view_ref(struct tm_view *view)
 {
@@ -86,6 +103,8 @@ tm_view_unref(tamis_db *db, struct tm_view *view)
         tm_lock(db);
         destroy_view(db, view);
         tm_unlock(db);
+        if (db->options.read_only) // which has no flush thread
+            tm_close_trash(db);
     }
     atomic_fetch_sub_explicit(&db->pinned_views, 1, memory_order_release);
 }

@@ -3,7 +3,7 @@
  * engine/worker.c -- the two background threads, and waiting for them.
  *
  *     flush thread     old log: sync, close  ->  new log: sync  ->  immutable memtable: table, manifest, remove its log
- *                      ->  trash: remove
+ *                      ->  trash: remove, and what was kept for readers (garbage.c)
  *     compact thread   a manual request's next step, else the job that is most due
  *
  * A flush that fails leaves the memtable and its log where they are; the error is handed to the next write that needs the room,
@@ -26,7 +26,7 @@ flush_has_work(void *arg)
     if (db->failure.code != TAMIS_OK)
         return false;
     return db->old_wal.number != 0 || (db->imm != NULL && db->flush_error.code == TAMIS_OK) ||
-           db->trash != NULL;
+           db->trash != NULL || db->kept_due;
 }
 
 /* Sync the log that was rotated away: what the next log and the manifest wait for (E4). */
@@ -74,20 +74,6 @@ settle_new_wal(tamis_db *db, tamis_error *err)
 }
 
 static void
-remove_log(tamis_db *db, uint64_t number)
-{
-    char name[TM_NAME_BYTES_MAX];
-
-    db->purging = true; // not idle before the file is gone
-    tm_unlock(db);
-    tm_name_make(TM_NAME_LOG, number, name);
-    // The manifest does not need it any more; if it stays, the next open removes it.
-    (void)db->env.fs->remove(db->env.fs->ctx, db->dir, name, NULL);
-    tm_lock(db);
-    db->purging = false;
-}
-
-static void
 flush_imm(tamis_db *db)
 {
     struct tm_outputs outputs = {0};
@@ -128,7 +114,8 @@ flush_imm(tamis_db *db)
             db->compact_error.code == TAMIS_IO)
             memset(&db->compact_error, 0, sizeof db->compact_error);
         if (db->failure.code == TAMIS_OK)
-            remove_log(db, log_number); // E6
+            tm_discard_file(db, TM_NAME_LOG, log_number); // E6
+        db->kept_due = db->kept_count != 0;
     }
     tm_notify(db);
 }
@@ -148,6 +135,8 @@ tm_flush_worker(void *arg)
             flush_imm(db);
         else if (db->failure.code == TAMIS_OK && db->trash != NULL)
             tm_purge_trash(db);
+        else if (db->failure.code == TAMIS_OK && db->kept_due)
+            tm_discard_kept(db);
         else if (atomic_load_explicit(&db->closing, memory_order_relaxed))
             break;
     }
@@ -316,7 +305,10 @@ rotate_and_flush(tamis_db *db, tamis_error *err)
 tamis_status
 tamis_flush(tamis_db *db, tamis_error *err)
 {
-    tamis_status status = begin_call(db, err);
+    tamis_status status = tm_check_writable(db, err);
+
+    if (status == TAMIS_OK)
+        status = begin_call(db, err);
 
     if (status != TAMIS_OK)
         return status;
@@ -344,7 +336,9 @@ tamis_compact_range(tamis_db *db, const tamis_slice *from, const tamis_slice *to
         return status;
     if (to != NULL && (status = tm_check_key(*to, err)) != TAMIS_OK)
         return status;
-    status = begin_call(db, err);
+    status = tm_check_writable(db, err);
+    if (status == TAMIS_OK)
+        status = begin_call(db, err);
     if (status != TAMIS_OK)
         return status;
     status = rotate_and_flush(db, err);
@@ -367,10 +361,10 @@ is_idle(void *arg)
 
     if (db->failure.code != TAMIS_OK)
         return !db->compact_running && !db->manifest_busy;
-    return db->old_wal.number == 0 &&
-           (db->imm == NULL || db->flush_error.code != TAMIS_OK) && db->requests == NULL &&
-           (!db->compact_due || db->compact_error.code != TAMIS_OK) && !db->compact_running &&
-           !db->manifest_busy && db->trash == NULL && !db->purging;
+    return db->old_wal.number == 0 && (db->imm == NULL || db->flush_error.code != TAMIS_OK) &&
+           db->requests == NULL && (!db->compact_due || db->compact_error.code != TAMIS_OK) &&
+           !db->compact_running && !db->manifest_busy && db->trash == NULL && !db->kept_due &&
+           db->purging == 0;
 }
 
 tamis_status
@@ -380,6 +374,10 @@ tamis_wait_idle(tamis_db *db, tamis_error *err)
 
     if (status != TAMIS_OK)
         return status;
+    if (db->kept_count != 0) { // who reads is not known to anybody else
+        db->kept_due = true;
+        tm_notify(db);
+    }
     tm_wait(db, &db->changed, is_idle, db);
     if (db->failure.code != TAMIS_OK)
         status = tm_stored_failure(&db->failure, err);

@@ -448,7 +448,7 @@ write_entry(tamis_db *db, const tamis_write_options *options, enum tm_kind kind,
     if (status == TAMIS_OK)
         status = check_write_options(options, &write, err);
     if (status == TAMIS_OK)
-        status = tm_check_process(db, err);
+        status = tm_check_writable(db, err);
     if (status != TAMIS_OK)
         return status;
     return tm_write_submit(db, &write, err);
@@ -499,7 +499,7 @@ tamis_write(tamis_db *db, const tamis_write_options *options, const tamis_batch 
     tamis_status status = check_write_options(options, &write, err);
 
     if (status == TAMIS_OK)
-        status = tm_check_process(db, err);
+        status = tm_check_writable(db, err);
     if (status != TAMIS_OK || write.operation_count == 0)
         return status;
     return tm_write_submit(db, &write, err);

@@ -36,8 +36,8 @@
  *     or the manifest, writes fail with that first error until the store is opened again; reads go on.
  *   - Bytes that changed on the medium are answered with CORRUPT, never with a wrong value and never
  *     with NOT_FOUND. One silent cut is allowed: the torn end of the newest log beyond its last sync.
- *   - One process at a time may have a store open. A child made by fork() cannot use the parent's handle: every
- *     call answers INVALID there.
+ *   - One handle at a time may have a store open for writing, in whatever process. Beside it any number of others may have
+ *     it open read-only. A child made by fork() cannot use the parent's handle: every call answers INVALID there.
  *   - tamis_may_exist() asks memory and filters only: "true" is a maybe. tamis_exists() is exact.
  *   - Keys are ordered bytewise. Empty keys and empty values are keys and values.
  *   - Any handle may be used from any thread, except that one iterator or batch is used by one thread at a time.
@@ -98,6 +98,13 @@ typedef struct tamis_options {
     bool create_if_missing; // default false. A missing store is made; its parent directory must exist
     bool error_if_exists;   // default false. INVALID if there is a store already
 
+    /* Default false. Open beside a writer, or without one, and change nothing: no byte, no file, no lock that stands in
+     * anybody's way; the directory and its files need not be writable. The handle shows the store as it was when it was
+     * opened, what stands only in the log included, until tamis_refresh(). While it is open the writer keeps the files it needs
+     * (tamis_stats.reader_files_kept), unless there is no file LOCK, as in a copy on a read-only medium. Writes,
+     * tamis_flush() and tamis_compact_range() answer READ_ONLY. Not together with the two above: INVALID. */
+    bool read_only;
+
     /* Memory for new writes, in bytes; 64 KiB..4 GiB, default 64 MiB. A memtable that has grown to this size is
      * written out as a table. Up to two are in memory. */
     uint64_t write_buffer_bytes;
@@ -149,6 +156,7 @@ typedef struct tamis_db tamis_db; // one open store
  *
  * Threads  any.
  * Cost     reads the manifest and every table's index and filter; replays the log and writes what it held as tables.
+ *          read_only: keeps what the logs hold in memory.
  * Durable  what a successful open shows stays, even after an immediate power cut.
  */
 TAMIS_NODISCARD TAMIS_API tamis_status tamis_open(const char *path, const tamis_options *options,
@@ -167,10 +175,23 @@ TAMIS_NODISCARD TAMIS_API tamis_status tamis_open(const char *path, const tamis_
 TAMIS_API tamis_status tamis_close(tamis_db *db, tamis_error *err);
 
 /**
+ * Move a handle that was opened read_only forward to the state its writer has reached by now. Iterators, snapshots and pinned
+ * values that are there keep what they see.
+ *
+ * @return OK: everything that was written before the call is shown; INVALID: the handle is open for writing, or a forked
+ *         child; STALE: a file that is needed has gone, or another store has taken the place of this one; CORRUPT,
+ *         UNSUPPORTED, IO, NO_MEMORY. On failure the handle shows what it showed before
+ *
+ * Threads  any; one at a time, others wait.
+ * Cost     reads the manifest, the index and filter of tables that are new, and the log as opening does.
+ */
+TAMIS_NODISCARD TAMIS_API tamis_status tamis_refresh(tamis_db *db, tamis_error *err);
+
+/**
  * Remove the store in `path`: its own files, and the directory if that leaves it empty. Foreign files stay.
  *
  * @param options  for its fs and allocator; NULL: defaults
- * @return OK; NOT_FOUND: no such directory or no store in it; BUSY: it is open; IO
+ * @return OK; NOT_FOUND: no such directory or no store in it; BUSY: it is open, be it read-only; IO
  */
 TAMIS_API tamis_status tamis_destroy(const char *path, const tamis_options *options,
                                      tamis_error *err);
@@ -192,7 +213,8 @@ TAMIS_API void tamis_write_options_init(tamis_write_options *options);
  * @param value    0..TAMIS_VALUE_BYTES_MAX bytes; copied
  * @return OK; TOO_LARGE: nothing was written; IO, NO_SPACE: the write may or may not appear later, and
  *         further writes fail with the same error; or a memtable could not be written out: then nothing of this write was
- *         written, and the next write that needs the room tries again; NO_MEMORY: nothing was written; INVALID: a forked child
+ *         written, and the next write that needs the room tries again; NO_MEMORY: nothing was written; READ_ONLY: opened so;
+ *         INVALID: a forked child
  *
  * Threads  any. Concurrent writers share one write to the log.
  * Cost     one append to the log; waits when compaction is far behind.
@@ -262,7 +284,8 @@ TAMIS_API void tamis_read_options_init(tamis_read_options *options);
  *
  * @param buffer      receives the first min(capacity, length) bytes; NULL allowed when capacity is 0
  * @param length_out  [out] on OK the whole length of the value in bytes; larger than capacity: call again with room
- * @return OK: found; NOT_FOUND; CORRUPT, IO, NO_MEMORY, TOO_LARGE (a key beyond the limit), INVALID
+ * @return OK: found; NOT_FOUND; CORRUPT, IO, NO_MEMORY, TOO_LARGE (a key beyond the limit), INVALID;
+ *         STALE: a read-only handle needs a table again that has gone
  *
  * Threads  any.
  * Cost     no I/O if filters and cache answer; else a block per file whose filter says "maybe".
@@ -350,12 +373,12 @@ TAMIS_API bool tamis_iter_valid(const tamis_iter *iter);
 /** Borrowed until the next move or close; empty when not valid. May be given to a seek. */
 TAMIS_API tamis_slice tamis_iter_key(const tamis_iter *iter);
 TAMIS_API tamis_slice tamis_iter_value(const tamis_iter *iter);
-/** OK; or the failure that ended the walk (CORRUPT, IO, NO_MEMORY), until first, last or a seek is called. */
+/** OK; or the failure that ended the walk (CORRUPT, IO, NO_MEMORY, STALE), until first, last or a seek is called. */
 TAMIS_API tamis_status tamis_iter_status(const tamis_iter *iter, tamis_error *err);
 
 /* ---- Maintenance ---------------------------------------------------------------------------------- */
 
-/** Write the memtable out as tables. Returns when that is done. Durable: everything written before. OK, IO, NO_SPACE, NO_MEMORY, CORRUPT, INVALID. */
+/** Write the memtable out as tables. Returns when that is done. Durable: everything written before. OK, IO, NO_SPACE, NO_MEMORY, CORRUPT, READ_ONLY, INVALID. */
 TAMIS_API tamis_status tamis_flush(tamis_db *db, tamis_error *err);
 
 /**
@@ -363,7 +386,7 @@ TAMIS_API tamis_status tamis_flush(tamis_db *db, tamis_error *err);
  * one call leaves no overwritten or deleted version that no snapshot needs.
  *
  * @return OK; TOO_LARGE (a bound beyond the key limit); CORRUPT (a damaged table: nothing was removed), IO, NO_SPACE,
- *         NO_MEMORY, INVALID
+ *         NO_MEMORY, READ_ONLY, INVALID
  */
 TAMIS_API tamis_status tamis_compact_range(tamis_db *db, const tamis_slice *from,
                                            const tamis_slice *to, tamis_error *err);
@@ -420,6 +443,9 @@ typedef struct tamis_stats {
 
     uint64_t memory_memtables_bytes, memory_cache_bytes, memory_filters_bytes, memory_indexes_bytes,
         memory_total_bytes; // total: what the allocator has handed out
+    uint64_t
+        reader_files_kept; // files that nothing needs but read-only handles that may be open somewhere
+    uint64_t reader_bytes_kept; // their lengths
     uint64_t last_sequence;
     tamis_status background_status; // the first failure that stopped background work or writes
 } tamis_stats;

@@ -8,13 +8,11 @@
  * Invariants
  *   K1  With a file of level 0 every older file of level 0 that shares a key with it is an input too; the overlaps
  *       are all files of the output level within the hull. So no version sinks below an older one (V3).
- *   K2  Output tables lie anywhere within the hull. A job is not started while a running one may write into its hull: that
- *       one has inputs or overlaps (marked `compacting`) in the output level or the level above. Where its
- *       hull ends cannot be seen, so a job waits too when such files stand on both sides of it. That costs little: the
- *       automatic jobs of levels >= 1 have one input, so their files are neighbours.
+ *   K2  Output tables lie anywhere within the hull. So of two jobs that run at the same time and have a level in common the
+ *       hulls are apart.
  *   K3  Every job but a rewrite in place takes a file one level down, so work ends when writes do.
  *
- * Threads  pure; the caller keeps `compacting` still for the call (the store's mutex).
+ * Threads  pure; the caller keeps `compacting` and the list of running jobs still for the call (the store's mutex).
  * Not here: the merge (compact_run.c), who runs jobs and when (worker).
  */
 #include "engine/compact_pick.h"
@@ -125,26 +123,16 @@ plan_init(struct plan *plan, const struct tm_version *version, uint32_t input_le
 
 /* K2: must it wait for a running job? */
 static bool
-plan_is_blocked(const struct plan *plan, const struct tm_version *version)
+plan_is_blocked(const struct plan *plan, const struct tm_compact_job *running)
 {
-    bool running_before = false;
-    bool running_behind = false;
-
-    for (uint32_t i = plan->output_level - 1; i <= plan->output_level; i++) {
-        for (uint32_t j = 0; j < version->level[i].file_count; j++) {
-            const struct tm_file *file = version->level[i].files[j];
-
-            if (!file->compacting)
-                continue;
-            if (range_overlaps(&plan->hull, file))
-                return true;
-            if (tm_slice_compare(tm_file_largest(file), plan->hull.from) < 0)
-                running_before = true;
-            else
-                running_behind = true;
-        }
+    for (; running != NULL; running = running->next_running) {
+        if (running->input_level <= plan->output_level &&
+            plan->input_level <= running->output_level &&
+            tm_slice_compare(running->from, plan->hull.to) <= 0 &&
+            tm_slice_compare(plan->hull.from, running->to) <= 0)
+            return true;
     }
-    return running_before && running_behind;
+    return false;
 }
 
 /* No file below the output level shares a key with the hull. */
@@ -194,6 +182,8 @@ job_create(const struct tm_env *env, const struct tm_version *version, const str
     job->input_count = plan->input_count;
     job->overlaps = job->inputs + plan->input_count;
     job->overlap_count = plan->overlap_count;
+    job->from = plan->hull.from;
+    job->to = plan->hull.to;
     collect(&version->level[plan->input_level], &plan->inputs, job->inputs);
     if (plan->overlap_count > 0)
         collect(&version->level[plan->output_level], &plan->inputs, job->overlaps);
@@ -273,7 +263,8 @@ connect_level0(const struct tm_level *level0, struct key_range *range)
 
 /* The oldest file and all that are connected with it. The level is due, so some file is at rest. */
 static bool
-plan_level0(const struct tm_version *version, struct plan *plan)
+plan_level0(const struct tm_version *version, const struct tm_compact_job *running,
+            struct plan *plan)
 {
     const struct tm_level *level0 = &version->level[0];
     const struct tm_file *oldest = NULL;
@@ -287,7 +278,7 @@ plan_level0(const struct tm_version *version, struct plan *plan)
     range = range_of_file(oldest);
     connect_level0(level0, &range);
     plan_init(plan, version, 0, 1, &range);
-    return !plan_is_blocked(plan, version);
+    return !plan_is_blocked(plan, running);
 }
 
 /* Fewer bytes of the next level rewritten for each byte taken down; of equals the older file. */
@@ -310,7 +301,8 @@ file_is_mostly_tombstones(const struct tm_file *file)
 }
 
 static bool
-plan_level(const struct tm_version *version, uint32_t level, struct plan *plan)
+plan_level(const struct tm_version *version, const struct tm_compact_job *running, uint32_t level,
+           struct plan *plan)
 {
     uint64_t best_number = 0;
     bool best_is_urgent = false;
@@ -328,7 +320,7 @@ plan_level(const struct tm_version *version, uint32_t level, struct plan *plan)
         if (found && is_urgent == best_is_urgent &&
             !plan_is_cheaper(&candidate, file->number, plan, best_number))
             continue;
-        if (plan_is_blocked(&candidate, version)) // walks two levels, so asked of few candidates
+        if (plan_is_blocked(&candidate, running))
             continue;
         *plan = candidate;
         best_number = file->number;
@@ -340,8 +332,8 @@ plan_level(const struct tm_version *version, uint32_t level, struct plan *plan)
 
 tamis_status
 tm_compact_pick(const struct tm_env *env, const struct tm_version *version,
-                const struct tm_compact_policy *policy, struct tm_compact_job *job_out,
-                bool *found_out, tamis_error *err)
+                const struct tm_compact_policy *policy, const struct tm_compact_job *running,
+                struct tm_compact_job *job_out, bool *found_out, tamis_error *err)
 {
     double score[TAMIS_LEVEL_COUNT];
 
@@ -358,7 +350,8 @@ tm_compact_pick(const struct tm_env *env, const struct tm_version *version,
         }
         if (score[level] < 1)
             return TAMIS_OK;
-        if (level == 0 ? plan_level0(version, &plan) : plan_level(version, level, &plan)) {
+        if (level == 0 ? plan_level0(version, running, &plan)
+                       : plan_level(version, running, level, &plan)) {
             tamis_status status = job_create(env, version, &plan, job_out, err);
             *found_out = status == TAMIS_OK;
             return status;
@@ -406,9 +399,10 @@ plan_range_step(const struct tm_version *version, const tamis_slice *from, const
 
 tamis_status
 tm_compact_pick_range(const struct tm_env *env, const struct tm_version *version,
-                      const tamis_slice *from, const tamis_slice *to, uint32_t level,
-                      uint32_t *level_out, struct tm_compact_job *job_out, bool *found_out,
-                      bool *blocked_out, tamis_error *err)
+                      const struct tm_compact_job *running, const tamis_slice *from,
+                      const tamis_slice *to, uint32_t level, uint32_t *level_out,
+                      struct tm_compact_job *job_out, bool *found_out, bool *blocked_out,
+                      tamis_error *err)
 {
     bool is_empty = from != NULL && to != NULL && tm_slice_compare(*from, *to) > 0;
     uint32_t deepest = 0;
@@ -430,7 +424,7 @@ tm_compact_pick_range(const struct tm_env *env, const struct tm_version *version
 
         if (!plan_range_step(version, from, to, i, deepest, &plan))
             continue;
-        if (plan_is_blocked(&plan, version)) {
+        if (plan_is_blocked(&plan, running)) {
             *blocked_out = true;
             *level_out = i;
             return TAMIS_OK;

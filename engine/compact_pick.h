@@ -26,6 +26,11 @@ struct tm_compact_job {
     struct tm_file **overlaps; // of output_level, ascending; 0 when output_level == input_level
     size_t overlap_count;
     bool move;                 // one input, nothing overlaps it, nothing to gain by rewriting: change its level only
+    tamis_slice from,
+        to; // the hull: all inputs, overlaps and outputs lie within; borrowed from the files
+
+    // Owned by who runs it
+    struct tm_compact_job *next_running;
 };
 
 /** How overdue a level is: >= 1.0 means a job is due. */
@@ -33,20 +38,21 @@ double tm_compact_score(const struct tm_version *version, const struct tm_compac
                         uint32_t level);
 
 /**
- * The next job that is due, or none. Files that are `compacting` are not touched, nor are files that overlap them in
- * the output level; nor does a job start whose output could meet that of a running one. An answer of none may change
- * when a running job ends, so ask again then.
+ * The next job that is due, or none. A job never meets a running one: where they have a level in common, their hulls are
+ * apart. An answer of none may change when a running job ends, so ask again then.
  *
  * Level 0: the oldest file and every file connected with it by overlaps. Level i >= 1: one file.
  *
+ * @param running the jobs that run, by next_running; their inputs and overlaps are marked `compacting`
  * @param job_out [out] *found_out true: fill it; free with tm_compact_job_release()
  * @return        TAMIS_OK, TAMIS_NO_MEMORY
  *
- * Threads  the caller keeps `compacting` still: the store's mutex.
+ * Threads  the caller keeps `compacting` and `running` still: the store's mutex.
  */
 TAMIS_NODISCARD tamis_status tm_compact_pick(const struct tm_env *env,
                                              const struct tm_version *version,
                                              const struct tm_compact_policy *policy,
+                                             const struct tm_compact_job *running,
                                              struct tm_compact_job *job_out, bool *found_out,
                                              tamis_error *err);
 
@@ -59,6 +65,7 @@ TAMIS_NODISCARD tamis_status tm_compact_pick(const struct tm_env *env,
  *
  * Ends after at most TAMIS_LEVEL_COUNT jobs: each step begins below the last one's level.
  *
+ * @param running     as for tm_compact_pick()
  * @param level       where to look first: 0 at the start
  * @param level_out   [out] what to hand in next time, after the job has been done; when blocked, the level that waits;
  *                    TAMIS_LEVEL_COUNT when all is done
@@ -69,11 +76,11 @@ TAMIS_NODISCARD tamis_status tm_compact_pick(const struct tm_env *env,
  */
 TAMIS_NODISCARD tamis_status tm_compact_pick_range(const struct tm_env *env,
                                                    const struct tm_version *version,
+                                                   const struct tm_compact_job *running,
                                                    const tamis_slice *from, const tamis_slice *to,
                                                    uint32_t level, uint32_t *level_out,
-                                                   struct tm_compact_job *job_out,
-                                                   bool *found_out, bool *blocked_out,
-                                                   tamis_error *err);
+                                                   struct tm_compact_job *job_out, bool *found_out,
+                                                   bool *blocked_out, tamis_error *err);
 
 /** Free the lists. Zeroed is allowed, and what it is afterwards. */
 void tm_compact_job_release(const struct tm_env *env, struct tm_compact_job *job);

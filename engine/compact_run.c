@@ -131,8 +131,33 @@ mark_inputs(const struct tm_compact_job *job, bool compacting)
     return bytes;
 }
 
+/* From here on no other job meets this one (K2). */
+static uint64_t
+begin_job(tamis_db *db, struct tm_compact_job *job)
+{
+    job->next_running = db->running_jobs;
+    db->running_jobs = job;
+    return mark_inputs(job, true);
+}
+
+/* What had to wait for it may be picked now. */
+static void
+end_job(tamis_db *db, struct tm_compact_job *job)
+{
+    struct tm_compact_job **link = &db->running_jobs;
+
+    while (*link != job)
+        link = &(*link)->next_running;
+    *link = job->next_running;
+    (void)mark_inputs(job, false);
+    db->compact_due = true;
+    if (db->requests != NULL)
+        db->requests->blocked = false;
+    tm_notify(db);
+}
+
 tamis_status
-tm_compact_run(tamis_db *db, const struct tm_compact_job *job, tamis_error *err)
+tm_compact_run(tamis_db *db, struct tm_compact_job *job, tamis_error *err)
 {
     struct tm_version *version = db->version;
     struct tm_outputs outputs = {0};
@@ -146,7 +171,7 @@ tm_compact_run(tamis_db *db, const struct tm_compact_job *job, tamis_error *err)
     tamis_status status;
 
     version->references++; // so that the inputs live, and is_base looks at what the job was picked from
-    input_bytes = mark_inputs(job, true);
+    input_bytes = begin_job(db, job);
     change.removed = tm_alloc(&db->env, removed_bytes);
     if (change.removed == NULL) {
         status = TM_NO_MEMORY(err, removed_bytes);
@@ -189,7 +214,7 @@ tm_compact_run(tamis_db *db, const struct tm_compact_job *job, tamis_error *err)
     tm_outputs_release(db, &outputs);
 
 out:
-    (void)mark_inputs(job, false);
+    end_job(db, job);
     tm_version_unref(&db->env, version, &db->trash);
     tm_release(&db->env, change.removed, removed_bytes);
     tm_release(&db->env, snapshots, snapshot_count * sizeof *snapshots);

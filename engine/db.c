@@ -241,10 +241,13 @@ start_threads(tamis_db *db, tamis_error *err)
     if (os_error != 0)
         return TM_FAIL_OS(err, TAMIS_IO, os_error, "no thread for flushing");
     db->flush_thread_started = true;
-    os_error = runtime->thread_start(runtime->ctx, &db->compact_thread, tm_compact_worker, db);
-    if (os_error != 0)
-        return TM_FAIL_OS(err, TAMIS_IO, os_error, "no thread for compaction");
-    db->compact_thread_started = true;
+    for (uint32_t i = 0; i < db->options.background_threads; i++) {
+        os_error =
+            runtime->thread_start(runtime->ctx, &db->compact_threads[i], tm_compact_worker, db);
+        if (os_error != 0)
+            return TM_FAIL_OS(err, TAMIS_IO, os_error, "no thread for compaction");
+        db->compact_threads_started++;
+    }
     return TAMIS_OK;
 }
 
@@ -257,11 +260,11 @@ stop_threads(tamis_db *db)
     atomic_store_explicit(&db->closing, true, memory_order_relaxed);
     tm_notify(db);
     tm_unlock(db);
-    if (db->compact_thread_started)
-        runtime->thread_join(runtime->ctx, &db->compact_thread);
+    for (; db->compact_threads_started > 0; db->compact_threads_started--)
+        runtime->thread_join(runtime->ctx, &db->compact_threads[db->compact_threads_started - 1]);
     if (db->flush_thread_started)
         runtime->thread_join(runtime->ctx, &db->flush_thread);
-    db->flush_thread_started = db->compact_thread_started = false;
+    db->flush_thread_started = false;
 }
 
 static tamis_status

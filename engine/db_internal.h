@@ -2,7 +2,8 @@
  *
  * engine/db_internal.h -- struct tamis_db, grouped by protection, and what the files of engine/ offer one another.
  *
- * Threads of a store: those of its users, one that syncs full logs and flushes memtables, one that compacts.
+ * Threads of a store: those of its users, one that syncs full logs and flushes memtables, and as many as the options say
+ * that compact.
  *
  * LOCK ORDER   mutex, then view_mutex, then locks inside the cache and the descriptors. No lock is held during file I/O.
  *
@@ -41,6 +42,7 @@ enum {
     TM_LEVEL_RATIO = 10,
     // Level 1 holds as much as level 0 does when it is due.
     TM_LEVEL_BASE_TABLES = 4,
+    TM_BACKGROUND_THREADS_MAX = 32,
     // Writes that share one append of the log: large enough to share a sync widely, small enough not to delay the first.
     TM_GROUP_BYTES_MAX = 1 << 20,
 };
@@ -89,6 +91,9 @@ struct tm_compact_request {
     const tamis_slice *from;
     const tamis_slice *to;
     uint32_t level; // where the next step looks first
+    bool running;   // a step of it is
+    bool
+        blocked; // until a running job ends; no automatic job starts meanwhile, or it may wait long
     bool done;
     tamis_status status;
     tamis_error *err;
@@ -124,8 +129,9 @@ struct tamis_db {
     struct tm_descriptors descriptors; // of its tables; has a mutex of its own
     struct tm_table_options table_options;
     struct tm_compact_policy policy;
-    struct tm_thread flush_thread, compact_thread;
-    bool flush_thread_started, compact_thread_started;
+    struct tm_thread flush_thread, compact_threads[TM_BACKGROUND_THREADS_MAX];
+    bool flush_thread_started;
+    uint32_t compact_threads_started;
 
     // Guarded by mutex
     struct tm_mutex mutex;
@@ -147,13 +153,13 @@ struct tamis_db {
     tamis_error compact_error;   // stops automatic compaction
     struct tm_file *trash;       // V2
     struct tamis_snapshot snapshots; // ring head
-    struct tm_compact_request *requests;
-    bool compact_due;            // the picker has not said "nothing" since the version changed
-    bool compact_running;
+    struct tm_compact_request *requests; // the first is served
+    struct tm_compact_job *running_jobs;
+    bool compact_due; // the picker has not said "nothing" since the version changed or a job ended
     uint32_t purging;          // removals that are under way
     struct tm_kept_file *kept; // E8
     size_t kept_count, kept_capacity;
-    bool kept_due;               // try to remove them
+    bool kept_due;             // try to remove them
     uint32_t active_calls;       // flush, compact_range, wait_idle, verify: close is BUSY meanwhile
 
     // Owned by the leader of the write queue
@@ -327,8 +333,8 @@ TAMIS_NODISCARD tamis_status tm_flush_memtable(tamis_db *db, struct tm_memtable 
 TAMIS_NODISCARD tamis_status tm_snapshot_list(tamis_db *db, uint64_t **list_out,
                                               size_t *count_out, tamis_error *err);
 
-/** Run a job. With the mutex held (let go meanwhile). */
-TAMIS_NODISCARD tamis_status tm_compact_run(tamis_db *db, const struct tm_compact_job *job,
+/** Run a job that was just picked, with the mutex held since (let go meanwhile). */
+TAMIS_NODISCARD tamis_status tm_compact_run(tamis_db *db, struct tm_compact_job *job,
                                             tamis_error *err);
 
 /* ---- worker.c ------------------------------------------------------------------------------------- */

@@ -8,6 +8,7 @@ enum {
     WRITE_BUFFER_BYTES = 64 << 20,
     BLOCK_BYTES = 4096,
     BLOCK_CACHE_BYTES = 64 << 20,
+    BACKGROUND_THREADS = 2,
 
     WRITE_BUFFER_BYTES_MIN = 64 << 10, // below, tables would be smaller than their own overhead
     BLOCK_BYTES_MIN = 64,
@@ -29,6 +30,7 @@ tamis_options_init(tamis_options *options)
     options->write_buffer_bytes = WRITE_BUFFER_BYTES;
     options->block_bytes = BLOCK_BYTES;
     options->block_cache_bytes = BLOCK_CACHE_BYTES;
+    options->background_threads = BACKGROUND_THREADS;
     options->filter_kind = TAMIS_FILTER_PAIR512;
     options->filter_bits_per_key = 10.0;
     options->compression = TAMIS_COMPRESSION_LZ4;
@@ -101,6 +103,9 @@ tm_options_check(const tamis_options *given, tamis_options *options, tamis_error
                              BLOCK_CACHE_BYTES_MAX, err);
     if (status == TAMIS_OK)
         status = check_range("max_open_files", options->max_open_files, 0, MAX_OPEN_FILES_MAX, err);
+    if (status == TAMIS_OK)
+        status = check_range("background_threads", options->background_threads, 1,
+                             TM_BACKGROUND_THREADS_MAX, err);
     if (status != TAMIS_OK)
         return status;
     if (options->filter_kind != TAMIS_FILTER_STANDARD &&

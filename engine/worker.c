@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * engine/worker.c -- the two background threads, and waiting for them.
+ * engine/worker.c -- the background threads, and waiting for them.
  *
  *     flush thread     old log: sync, close  ->  new log: sync  ->  immutable memtable: table, manifest, remove its log
  *                      ->  trash: remove, and what was kept for readers (garbage.c)
- *     compact thread   a manual request's next step, else the job that is most due
+ *     compact threads  a manual request's next step, else the job that is most due; each a job of its own (K2)
  *
  * A flush that fails leaves the memtable and its log where they are; the error is handed to the next write that needs the room,
  * and then the flush is tried again. A compaction that fails stops compaction, not writing: it is tried again after the next
@@ -73,6 +73,15 @@ settle_new_wal(tamis_db *db, tamis_error *err)
     return status;
 }
 
+/* What stopped compaction may have passed. */
+static void
+resume_compaction(tamis_db *db)
+{
+    memset(&db->compact_error, 0, sizeof db->compact_error);
+    db->compact_due = true;
+    tm_notify(db);
+}
+
 static void
 flush_imm(tamis_db *db)
 {
@@ -112,7 +121,7 @@ flush_imm(tamis_db *db)
     } else {
         if (db->compact_error.code == TAMIS_NO_SPACE || db->compact_error.code == TAMIS_NO_MEMORY ||
             db->compact_error.code == TAMIS_IO)
-            memset(&db->compact_error, 0, sizeof db->compact_error);
+            resume_compaction(db);
         if (db->failure.code == TAMIS_OK)
             tm_discard_file(db, TM_NAME_LOG, log_number); // E6
         db->kept_due = db->kept_count != 0;
@@ -145,14 +154,22 @@ tm_flush_worker(void *arg)
 
 /* ---- Compaction ----------------------------------------------------------------------------------- */
 
+/* The first manual request waits for a thread. */
+static bool
+request_has_work(const tamis_db *db)
+{
+    return db->requests != NULL && !db->requests->running && !db->requests->blocked;
+}
+
 static bool
 compact_has_work(void *arg)
 {
     tamis_db *db = arg;
 
-    if (atomic_load_explicit(&db->closing, memory_order_relaxed) || db->requests != NULL)
+    if (atomic_load_explicit(&db->closing, memory_order_relaxed) || request_has_work(db))
         return true;
-    return db->compact_due && db->failure.code == TAMIS_OK && db->compact_error.code == TAMIS_OK;
+    return db->compact_due && db->failure.code == TAMIS_OK && db->compact_error.code == TAMIS_OK &&
+           (db->requests == NULL || !db->requests->blocked);
 }
 
 static void
@@ -176,23 +193,26 @@ serve_request(tamis_db *db)
     struct tm_compact_job job;
     tamis_error err = {0};
     bool found = false;
-    bool blocked = false;
     tamis_status status;
 
     if (db->failure.code != TAMIS_OK) {
         finish_request(db, tm_stored_failure(&db->failure, &err), &err);
         return;
     }
-    status = tm_compact_pick_range(&db->env, db->version, request->from, request->to,
-                                   request->level, &request->level, &job, &found, &blocked, &err);
-    assert(!blocked); // one thread compacts
+    status = tm_compact_pick_range(&db->env, db->version, db->running_jobs, request->from,
+                                   request->to, request->level, &request->level, &job, &found,
+                                   &request->blocked, &err);
+    if (status == TAMIS_OK && request->blocked)
+        return;
     if (status == TAMIS_OK && found) {
+        request->running = true;
         status = tm_compact_run(db, &job, &err);
+        request->running = false;
         tm_compact_job_release(&db->env, &job);
     }
     if (status != TAMIS_OK || !found) {
-        if (status == TAMIS_OK)
-            memset(&db->compact_error, 0, sizeof db->compact_error);
+        if (status == TAMIS_OK && db->compact_error.code != TAMIS_OK)
+            resume_compaction(db);
         finish_request(db, status, &err);
     }
 }
@@ -205,18 +225,22 @@ compact_once(tamis_db *db)
     bool found = false;
     tamis_status status;
 
-    status = tm_compact_pick(&db->env, db->version, &db->policy, &job, &found, &err);
+    status =
+        tm_compact_pick(&db->env, db->version, &db->policy, db->running_jobs, &job, &found, &err);
     if (status == TAMIS_OK && !found) {
         db->compact_due = false;
+        tm_notify(db); // who waits for idleness
         return;
     }
     if (status == TAMIS_OK) {
         status = tm_compact_run(db, &job, &err);
         tm_compact_job_release(&db->env, &job);
     }
-    if (status != TAMIS_OK && !atomic_load_explicit(&db->closing, memory_order_relaxed)) {
+    if (status != TAMIS_OK && db->compact_error.code == TAMIS_OK &&
+        !atomic_load_explicit(&db->closing, memory_order_relaxed)) {
         db->compact_error = err;
         db->compact_error.code = status;
+        tm_notify(db);
     }
 }
 
@@ -230,13 +254,10 @@ tm_compact_worker(void *arg)
         tm_wait(db, &db->changed, compact_has_work, db);
         if (atomic_load_explicit(&db->closing, memory_order_relaxed))
             break;
-        db->compact_running = true;
-        if (db->requests != NULL)
+        if (request_has_work(db))
             serve_request(db);
         else
             compact_once(db);
-        db->compact_running = false;
-        tm_notify(db);
     }
     tm_unlock(db);
 }
@@ -360,10 +381,10 @@ is_idle(void *arg)
     tamis_db *db = arg;
 
     if (db->failure.code != TAMIS_OK)
-        return !db->compact_running && !db->manifest_busy;
+        return db->running_jobs == NULL && !db->manifest_busy;
     return db->old_wal.number == 0 && (db->imm == NULL || db->flush_error.code != TAMIS_OK) &&
            db->requests == NULL && (!db->compact_due || db->compact_error.code != TAMIS_OK) &&
-           !db->compact_running && !db->manifest_busy && db->trash == NULL && !db->kept_due &&
+           db->running_jobs == NULL && !db->manifest_busy && db->trash == NULL && !db->kept_due &&
            db->purging == 0;
 }
 

@@ -36,6 +36,7 @@ enum cli_option {
     CLI_OPTION_BLOCK_BYTES,
     CLI_OPTION_CACHE_BYTES,
     CLI_OPTION_WRITE_BUFFER_BYTES,
+    CLI_OPTION_BACKGROUND_THREADS,
     CLI_OPTION_COMPRESSION,
     CLI_OPTION_SYNC,
     CLI_OPTION_FROM,
@@ -59,7 +60,7 @@ enum cli_option {
 #define CLI_STORE_OPTIONS                                                                          \
     CLI_OPTION_BITS_PER_KEY, CLI_OPTION_FALSE_POSITIVE_RATE, CLI_OPTION_FILTER_KIND,               \
         CLI_OPTION_BLOCK_BYTES, CLI_OPTION_CACHE_BYTES, CLI_OPTION_WRITE_BUFFER_BYTES,             \
-        CLI_OPTION_COMPRESSION
+        CLI_OPTION_BACKGROUND_THREADS, CLI_OPTION_COMPRESSION
 
 struct cli_arguments {
     tamis_options store; // create_if_missing is left to the command

@@ -36,6 +36,8 @@ static const struct option_row option_rows[] = {
     {CLI_OPTION_CACHE_BYTES, "cache-bytes", "SIZE", "memory for blocks: 0..256T; default 64M"},
     {CLI_OPTION_WRITE_BUFFER_BYTES, "write-buffer-bytes", "SIZE",
      "memory for new writes: 64K..4G; default 64M"},
+    {CLI_OPTION_BACKGROUND_THREADS, "background-threads", "N",
+     "threads that compact: 1..32; default 2"},
     {CLI_OPTION_COMPRESSION, "compression", "KIND", "of new tables: none or lz4; default lz4"},
     {CLI_OPTION_SYNC, "sync", NULL, "return when the writes survive a power cut"},
     {CLI_OPTION_FROM, "from", "KEY", "start at this key, included"},
@@ -176,7 +178,7 @@ take_bytes(const char *what, char *text, bool escaped, tamis_slice *bytes_out)
 static int
 take_option(enum cli_option option, char *argument, struct cli_arguments *arguments)
 {
-    uint64_t size;
+    uint64_t size, count;
 
     switch (option) {
     case CLI_OPTION_BITS_PER_KEY:
@@ -209,6 +211,12 @@ take_option(enum cli_option option, char *argument, struct cli_arguments *argume
         if (!parse_size(argument, 64 << 10, (uint64_t)4 << 30,
                         &arguments->store.write_buffer_bytes))
             return cli_fail_usage("--write-buffer-bytes takes a size 64K..4G, not '%s'", argument);
+        return CLI_OK;
+    case CLI_OPTION_BACKGROUND_THREADS:
+        if (!parse_count(argument, &count) || count < 1 || count > 32)
+            return cli_fail_usage("--background-threads takes a whole number 1..32, not '%s'",
+                                  argument);
+        arguments->store.background_threads = (uint32_t)count;
         return CLI_OK;
     case CLI_OPTION_COMPRESSION:
         if (strcmp(argument, "none") == 0)

@@ -90,8 +90,13 @@ static const struct tm_compact_policy case_policy = {
     .table_bytes = 10,
 };
 
+enum { SCRIPT_RUNNING_MAX = 4 };
+
 struct script {
     struct tm_version *version;
+    struct tm_compact_job running[SCRIPT_RUNNING_MAX];
+    char running_keys[SCRIPT_RUNNING_MAX][2][8];
+    size_t running_count;
     int line_number;
     size_t expectation_count;
 };
@@ -102,7 +107,33 @@ script_reset(struct script *script)
     if (script->version != NULL)
         unref_version(script->version);
     script->version = NULL;
+    script->running_count = 0;
     change_version(&script->version, NULL, 0, NULL, 0);
+}
+
+/* INPUT>OUTPUT FROM TO */
+static void
+script_running(struct script *script, const char *arguments)
+{
+    size_t index = script->running_count++;
+    struct tm_compact_job *job = &script->running[index];
+    char(*keys)[8] = script->running_keys[index];
+
+    ck_assert_uint_lt(index, SCRIPT_RUNNING_MAX);
+    memset(job, 0, sizeof *job);
+    if (sscanf(arguments, "%u>%u %7s %7s", &job->input_level, &job->output_level, keys[0],
+               keys[1]) != 4)
+        ck_abort_msg("line %d: no running job: %s", script->line_number, arguments);
+    job->from = tm_slice(keys[0], strlen(keys[0]));
+    job->to = tm_slice(keys[1], strlen(keys[1]));
+    job->next_running = index > 0 ? job - 1 : NULL;
+}
+
+/* The newest; the others follow. */
+static const struct tm_compact_job *
+script_running_jobs(const struct script *script)
+{
+    return script->running_count > 0 ? &script->running[script->running_count - 1] : NULL;
 }
 
 /* NUMBER[SMALLEST..LARGEST]BYTES and flags. */
@@ -165,7 +196,9 @@ script_pick(struct script *script, char *got, size_t size)
     struct tm_compact_job job;
     bool found;
 
-    check_ok(tm_compact_pick(&env, script->version, &case_policy, &job, &found, &err), err);
+    check_ok(tm_compact_pick(&env, script->version, &case_policy, script_running_jobs(script), &job,
+                             &found, &err),
+             err);
     snprintf(got, size, "none");
     if (!found)
         return;
@@ -198,9 +231,9 @@ script_range(struct script *script, const char *arguments, char *got, size_t siz
 
     if (sscanf(arguments, "%31s %31s %u", from_word, to_word, &level) != 3)
         ck_abort_msg("line %d: no range: %s", script->line_number, arguments);
-    check_ok(tm_compact_pick_range(&env, script->version, script_bound(from_word, &from),
-                                   script_bound(to_word, &to), level, &next, &job, &found, &blocked,
-                                   &err),
+    check_ok(tm_compact_pick_range(&env, script->version, script_running_jobs(script),
+                                   script_bound(from_word, &from), script_bound(to_word, &to),
+                                   level, &next, &job, &found, &blocked, &err),
              err);
     ck_assert(!found || !blocked);
     snprintf(got, size, "%s", blocked ? "blocked" : "none");
@@ -227,6 +260,10 @@ script_line(struct script *script, char *line)
     if (line[0] >= '0' && line[0] <= '6' && line[1] == ':') {
         for (char *word = strtok(line + 2, " "); word != NULL; word = strtok(NULL, " "))
             script_file(script, (uint32_t)(line[0] - '0'), word);
+        return;
+    }
+    if (strncmp(line, "running ", 8) == 0) {
+        script_running(script, line + 8);
         return;
     }
     if (arrow == NULL)
@@ -317,17 +354,17 @@ START_TEST(without_memory_there_is_no_job_and_no_progress)
     script_file(&script, 1, "1[a..b]100");
     script_file(&script, 2, "2[c..d]100");
     fault_alloc_fail_after(&fault, 1, true);
-    check_status(tm_compact_pick(&env, script.version, &case_policy, &job, &found, &err),
+    check_status(tm_compact_pick(&env, script.version, &case_policy, NULL, &job, &found, &err),
                  TAMIS_NO_MEMORY, err);
     ck_assert(!found);
-    check_status(tm_compact_pick_range(&env, script.version, NULL, NULL, 0, &level, &job, &found,
-                                       &blocked, &err),
+    check_status(tm_compact_pick_range(&env, script.version, NULL, NULL, NULL, 0, &level, &job,
+                                       &found, &blocked, &err),
                  TAMIS_NO_MEMORY, err);
     ck_assert(!found && !blocked);
     ck_assert_uint_eq(level, 1); // where the job would have begun
     fault_alloc_fail_after(&fault, 0, false);
-    check_ok(tm_compact_pick_range(&env, script.version, NULL, NULL, level, &level, &job, &found,
-                                   &blocked, &err),
+    check_ok(tm_compact_pick_range(&env, script.version, NULL, NULL, NULL, level, &level, &job,
+                                   &found, &blocked, &err),
              err);
     ck_assert(found);
     ck_assert_uint_eq(level, 2);
@@ -491,6 +528,15 @@ mark(const struct tm_compact_job *job, bool compacting)
             ck_abort_msg("table %d is in two running jobs", (int)job_file(job, i)->number);
         job_file(job, i)->compacting = compacting;
     }
+}
+
+/* The jobs that run as the picker takes them. */
+static const struct tm_compact_job *
+running_jobs(void)
+{
+    for (size_t i = 0; i < store.running_count; i++)
+        store.running[i].job.next_running = i > 0 ? &store.running[i - 1].job : NULL;
+    return store.running_count > 0 ? &store.running[store.running_count - 1].job : NULL;
 }
 
 static void
@@ -668,7 +714,8 @@ store_pick(void)
     struct tm_compact_job job;
     bool found;
 
-    if (tm_compact_pick(&env, store.version, &store_policy, &job, &found, &err) != TAMIS_OK)
+    if (tm_compact_pick(&env, store.version, &store_policy, running_jobs(), &job, &found, &err) !=
+        TAMIS_OK)
         ck_abort_msg("%s", err.message);
     if (found)
         store_start(&job, false);
@@ -704,8 +751,9 @@ manual_step(void)
     bool found;
     bool blocked;
 
-    if (tm_compact_pick_range(&env, store.version, is_whole ? NULL : &from, is_whole ? NULL : &to,
-                              level, &manual->level, &job, &found, &blocked, &err) != TAMIS_OK)
+    if (tm_compact_pick_range(&env, store.version, running_jobs(), is_whole ? NULL : &from,
+                              is_whole ? NULL : &to, level, &manual->level, &job, &found, &blocked,
+                              &err) != TAMIS_OK)
         ck_abort_msg("%s", err.message);
     if (manual->level < level || (found && manual->level == level))
         ck_abort_msg("a range goes back from level %u to %u", level, manual->level);

@@ -45,6 +45,7 @@ open_store(void)
     tamis_options_init(&options);
     options.create_if_missing = true;
     options.write_buffer_bytes = WRITE_BUFFER_BYTES;
+    options.background_threads = 4;
     options.block_cache_bytes = 256 << 10; // small enough to evict all the time
     check_ok(tamis_open(directory, &options, &db, &err), err);
 }

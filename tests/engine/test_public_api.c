@@ -252,6 +252,7 @@ START_TEST(defaults_are_what_the_header_says)
     ck_assert_uint_eq(options.write_buffer_bytes, 64 << 20);
     ck_assert_uint_eq(options.block_bytes, 4 << 10);
     ck_assert_uint_eq(options.block_cache_bytes, 64 << 20);
+    ck_assert_uint_eq(options.background_threads, 2);
     ck_assert_int_eq(options.filter_kind, TAMIS_FILTER_PAIR512);
     ck_assert_double_eq(options.filter_bits_per_key, 10.0);
     ck_assert_double_eq(options.filter_false_positive_rate, 0.0);
@@ -587,6 +588,7 @@ START_TEST(an_option_out_of_its_range_is_refused_and_nothing_is_made)
     with_each(expect_refused, write_buffer_bytes, 0, 65535, 4294967297.0, 0x1p63);
     with_each(expect_refused, block_bytes, 0, 63, (16 << 20) + 1, UINT32_MAX);
     with_each(expect_refused, block_cache_bytes, 0x1p48 + 1, 0x1p63);
+    with_each(expect_refused, background_threads, 0, 33, UINT32_MAX);
     with_each(expect_refused, filter_kind, TAMIS_FILTER_EMPTY_SET, TAMIS_FILTER_ALWAYS_TRUE, 4);
     with_each(expect_refused, filter_bits_per_key, -0.001, 32.001, 1e9, nan, infinity, -infinity);
     with_each(expect_refused, filter_false_positive_rate, -0.01, 0.9e-6, 0.51, 1, nan, infinity);
@@ -642,6 +644,7 @@ START_TEST(both_ends_of_the_range_of_an_option_work)
     with_each(use_store, write_buffer_bytes, 65536, 0x1p32);
     with_each(use_store, block_bytes, 64, 16 << 20);
     with_each(use_store, block_cache_bytes, 0, 1, 0x1p48);
+    with_each(use_store, background_threads, 1, 32);
     with_each(use_store, filter_bits_per_key, 0, -0.0, 0.001, 32);
     with_each(use_store, filter_false_positive_rate, 1e-6, 0.5);
 }
@@ -671,6 +674,33 @@ START_TEST(the_write_buffer_decides_how_many_tables_are_written)
     check_ok(tamis_flush(db, &err), err);
     ck_assert_uint_eq(get_stats().flush_count, 1);
     ck_assert_uint_eq(get_stats().total.file_count, 1);
+}
+END_TEST
+
+static unsigned
+count_threads(void)
+{
+    DIR *directory = opendir("/proc/self/task");
+    struct dirent *entry;
+    unsigned count = 0;
+
+    ck_assert_ptr_nonnull(directory);
+    while ((entry = readdir(directory)) != NULL)
+        count += entry->d_name[0] != '.';
+    closedir(directory);
+    return count;
+}
+
+START_TEST(as_many_threads_compact_as_the_option_says_beside_the_one_that_flushes)
+{
+    unsigned before = count_threads();
+
+    for (uint32_t count = 1; count <= 9; count += 4) {
+        options.background_threads = count;
+        open_store();
+        ck_assert_uint_eq(count_threads(), before + count + 1);
+        close_store();
+    }
 }
 END_TEST
 
@@ -1229,6 +1259,7 @@ main(void)
     tcase_add_test(tests, a_half_made_allocator_or_file_system_is_refused);
     tcase_add_test(tests, both_ends_of_the_range_of_an_option_work);
     tcase_add_test(tests, the_write_buffer_decides_how_many_tables_are_written);
+    tcase_add_test(tests, as_many_threads_compact_as_the_option_says_beside_the_one_that_flushes);
     tcase_add_test(tests, block_bytes_decides_how_many_blocks_a_table_has);
     tcase_add_test(tests, the_block_cache_keeps_to_its_size);
     tcase_add_test(tests, new_tables_get_the_kind_of_filter_asked_for_and_old_ones_keep_theirs);

@@ -27,6 +27,9 @@ done
 for value in 63K 5G 4294967297 nan -64K K; do
     refused "--write-buffer-bytes=$value" '64K\.\.4G'
 done
+for value in 0 33 -1 1.5 '' two 4294967298; do
+    refused "--background-threads=$value" '1\.\.32'
+done
 for value in 262145G -1 '' x; do
     refused "--cache-bytes=$value" '0\.\.262144G'
 done
@@ -44,6 +47,8 @@ for value in 64 16M 4K; do
 done
 expect 0 put --false-positive-rate=1e-6 good-rate k v
 expect 0 put --write-buffer-bytes 4G good-buffer k v
+expect 0 put --background-threads=1 good-one k v
+expect 0 put --background-threads=32 good-many k v
 expect 0 put --cache-bytes 262144G good-cache k v
 
 expect 2 scan --limit=-1 s

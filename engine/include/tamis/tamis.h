@@ -116,6 +116,10 @@ typedef struct tamis_options {
     /* Memory for unpacked data blocks, in bytes; 0..2^48, default 64 MiB. 0 keeps none. */
     uint64_t block_cache_bytes;
 
+    /* Threads that compact, beside the one that flushes; 1..32, default 2. They work on different tables, or share a large
+     * job; each needs memory for the table it writes. */
+    uint32_t background_threads;
+
     /* Filter of new tables: STANDARD, BLK512 or PAIR512 (default). Files keep the kind they were written with. */
     tamis_filter_kind filter_kind;
 

@@ -236,6 +236,7 @@ tm_change_apply(tamis_db *db, struct tm_change *change, tamis_error *err)
     }
     tm_version_unref(&db->env, db->version, &db->trash);
     db->version = version;
+    db->compact_pressure = tm_compact_pressure(version, &db->policy);
     db->compact_due = true;
     tm_view_publish(db, view);
 

@@ -201,21 +201,60 @@ tm_compact_job_release(const struct tm_env *env, struct tm_compact_job *job)
     memset(job, 0, sizeof *job);
 }
 
+enum {
+    // Bytes waiting below level 0, in sizes of level 1. Files of level 0 say sooner how compaction gets on; these are for work that
+    // piles up further down, and stay out of the way of what one job brings.
+    PENDING_FREE_BASES = 16,
+    PENDING_STEP_BASES = 4,
+};
+
+static double
+level_target_bytes(const struct tm_compact_policy *policy, uint32_t level)
+{
+    double target = (double)policy->level_base_bytes;
+
+    for (uint32_t i = 1; i < level; i++)
+        target *= policy->level_ratio;
+    return target;
+}
+
 static double
 level_score(const struct tm_compact_policy *policy, uint32_t level, uint32_t file_count,
             uint64_t file_bytes)
 {
-    double target = (double)policy->level_base_bytes;
-
     assert(policy->level0_file_count_trigger > 0 && policy->level_base_bytes > 0 &&
            policy->level_ratio > 0);
     if (level == 0)
         return (double)file_count / policy->level0_file_count_trigger;
     if (level == TAMIS_LEVEL_COUNT - 1)
         return 0; // nowhere to go
-    for (uint32_t i = 1; i < level; i++)
-        target *= policy->level_ratio;
-    return (double)file_bytes / target;
+    return (double)file_bytes / level_target_bytes(policy, level);
+}
+
+uint32_t
+tm_compact_pressure(const struct tm_version *version, const struct tm_compact_policy *policy)
+{
+    uint32_t file_count = version->level[0].file_count;
+    uint32_t steps = file_count > policy->level0_file_count_slow
+                         ? file_count - policy->level0_file_count_slow
+                         : 0;
+    uint64_t largest_bytes = 0;
+    double pending_bytes = 0;
+    double pending_bases;
+
+    for (uint32_t i = 1; i < TAMIS_LEVEL_COUNT; i++)
+        if (version->level[i].file_bytes > largest_bytes)
+            largest_bytes = version->level[i].file_bytes;
+    for (uint32_t i = 1; i < TAMIS_LEVEL_COUNT - 1; i++) {
+        double beyond = (double)version->level[i].file_bytes - level_target_bytes(policy, i);
+
+        if (version->level[i].file_bytes < largest_bytes && beyond > 0)
+            pending_bytes += beyond;
+    }
+    pending_bases = pending_bytes / (double)policy->level_base_bytes - PENDING_FREE_BASES;
+    if (pending_bases > (double)steps * PENDING_STEP_BASES)
+        steps = (uint32_t)(pending_bases / PENDING_STEP_BASES);
+    return steps;
 }
 
 double

@@ -13,6 +13,7 @@
 
 struct tm_compact_policy {
     uint32_t level0_file_count_trigger; // 4: reads ask at most a handful of overlapping files
+    uint32_t level0_file_count_slow;    // 8: beyond, writers are slowed
     uint64_t level_base_bytes;          // size of level 1
     uint32_t level_ratio;               // 10
     uint64_t table_bytes;               // size at which an output table is closed
@@ -36,6 +37,14 @@ struct tm_compact_job {
 /** How overdue a level is: >= 1.0 means a job is due. */
 double tm_compact_score(const struct tm_version *version, const struct tm_compact_policy *policy,
                         uint32_t level);
+
+/**
+ * How far compaction is behind: 0 is not, and each step more should halve the speed of writers. A step is a file of
+ * level 0 beyond level0_file_count_slow, or as many bytes, four times the size of level 1, as wait to be taken down beyond
+ * the first sixteen of that size. The largest level does not count: what is above its target may go down by moves.
+ */
+uint32_t tm_compact_pressure(const struct tm_version *version,
+                             const struct tm_compact_policy *policy);
 
 /**
  * The next job that is due, or none. A job never meets a running one: where they have a level in common, their hulls are

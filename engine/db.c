@@ -91,6 +91,7 @@ init_policy(tamis_db *db)
                                : (uint64_t)64 << 20;
 
     db->policy.level0_file_count_trigger = TM_LEVEL0_TRIGGER;
+    db->policy.level0_file_count_slow = TM_LEVEL0_SLOW;
     db->policy.level_base_bytes = TM_LEVEL_BASE_TABLES * table_bytes;
     db->policy.level_ratio = TM_LEVEL_RATIO;
     db->policy.table_bytes = table_bytes;
@@ -319,6 +320,7 @@ open_store(tamis_db *db, bool *created_out, tamis_error *err)
         return status;
     db->table_options.hash_seed = db->hash_seed;
     db->compact_due = true;
+    db->compact_pressure = tm_compact_pressure(db->version, &db->policy);
     return start_threads(db, err);
 }
 

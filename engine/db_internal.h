@@ -37,6 +37,8 @@
 enum {
     // Level-0 tables at which compaction is due. Each may be asked by every lookup; four is where merging pays.
     TM_LEVEL0_TRIGGER = 4,
+    // Level-0 tables beyond which writes are slowed (write.c): as many again have come as one job takes.
+    TM_LEVEL0_SLOW = 8,
     // Level-0 tables at which writes wait: compaction is then a whole level behind.
     TM_LEVEL0_STOP = 20,
     TM_LEVEL_RATIO = 10,
@@ -112,7 +114,7 @@ struct tm_counters { // atomic, relaxed
     _Atomic uint64_t user_bytes_written, log_bytes_written;
     _Atomic uint64_t flush_bytes_written, compaction_bytes_written, compaction_bytes_read;
     _Atomic uint64_t flush_count, compaction_count, move_count;
-    _Atomic uint64_t stall_count, stall_ns;
+    _Atomic uint64_t slowdown_count, slowdown_ns, stall_count, stall_ns, stall_longest_ns;
 };
 
 struct tamis_db {
@@ -155,6 +157,7 @@ struct tamis_db {
     struct tamis_snapshot snapshots; // ring head
     struct tm_compact_request *requests; // the first is served
     struct tm_compact_job *running_jobs;
+    uint32_t compact_pressure; // of `version`
     bool compact_due; // the picker has not said "nothing" since the version changed or a job ended
     uint32_t purging;          // removals that are under way
     struct tm_kept_file *kept; // E8
@@ -164,6 +167,7 @@ struct tamis_db {
 
     // Owned by the leader of the write queue
     struct tm_wal wal;
+    uint64_t owed_ns; // time that writers owe for what they wrote under pressure
 
     // Guarded by view_mutex
     struct tm_mutex view_mutex;
@@ -208,11 +212,20 @@ tm_notify(tamis_db *db)
     db->env.runtime->notify(db->env.runtime->ctx, &db->changed);
 }
 
-/** With the mutex held: the one place in which the engine waits. */
+/** With the mutex held: the one place in which the engine waits, with tm_wait_until(). */
 static inline void
 tm_wait(tamis_db *db, struct tm_cond *cond, bool (*predicate)(void *arg), void *arg)
 {
     db->env.runtime->wait(db->env.runtime->ctx, cond, &db->mutex, predicate, arg);
+}
+
+/** As tm_wait(), but no longer than until `deadline_ns`. */
+static inline void
+tm_wait_until(tamis_db *db, struct tm_cond *cond, uint64_t deadline_ns,
+              bool (*predicate)(void *arg), void *arg)
+{
+    (void)db->env.runtime->wait_until(db->env.runtime->ctx, cond, &db->mutex, deadline_ns,
+                                      predicate, arg);
 }
 
 /** There was no memory of our own, which is asked for before a file is touched: nothing happened. A system call that says
@@ -272,7 +285,7 @@ void tm_snapshot_edit_release(tamis_db *db, struct tm_edit *edit);
 
 /* ---- garbage.c ------------------------------------------------------------------------------------ */
 
-/** With the mutex held (let go during I/O): close and discard the tables of the trash, unless a failure forbids it (E5). */
+/** With the mutex held (let go during I/O): close and discard one table of the trash, unless a failure forbids it (E5). */
 void tm_purge_trash(tamis_db *db);
 /** Without the mutex: close the tables of the trash, and remove nothing: what a reader does with them. */
 void tm_close_trash(tamis_db *db);

@@ -121,18 +121,19 @@ tm_discard_kept(tamis_db *db)
 void
 tm_purge_trash(tamis_db *db)
 {
-    while (db->trash != NULL && db->failure.code == TAMIS_OK) {
-        struct tm_file *file = db->trash;
-        uint64_t number = file->number;
+    struct tm_file *file = db->trash;
+    uint64_t number;
 
-        db->trash = file->trash_next;
-        db->purging++;
-        tm_unlock(db);
-        tm_file_destroy(&db->env, file);
-        tm_lock(db);
-        tm_discard_file(db, TM_NAME_TABLE, number);
-        db->purging--;
-    }
+    if (file == NULL || db->failure.code != TAMIS_OK)
+        return;
+    number = file->number;
+    db->trash = file->trash_next;
+    db->purging++;
+    tm_unlock(db);
+    tm_file_destroy(&db->env, file);
+    tm_lock(db);
+    tm_discard_file(db, TM_NAME_TABLE, number);
+    db->purging--;
     db->kept_due = db->kept_count != 0;
     tm_notify(db);
 }

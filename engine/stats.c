@@ -90,8 +90,11 @@ fill_counters(tamis_db *db, tamis_stats *stats)
     stats->flush_count = tm_counted(&counters->flush_count);
     stats->compaction_count = tm_counted(&counters->compaction_count);
     stats->move_count = tm_counted(&counters->move_count);
+    stats->slowdown_count = tm_counted(&counters->slowdown_count);
+    stats->slowdown_ns = tm_counted(&counters->slowdown_ns);
     stats->stall_count = tm_counted(&counters->stall_count);
     stats->stall_ns = tm_counted(&counters->stall_ns);
+    stats->stall_longest_ns = tm_counted(&counters->stall_longest_ns);
 }
 
 tamis_status

@@ -2,10 +2,16 @@
  *
  * engine/write.c -- the life of a write.
  *
- *     queue -> the head leads -> room: rotate log and memtable, wait for flush or compaction
+ *     queue -> the head leads -> pays what writers owe, in time
+ *           -> room: rotate log and memtable, wait for flush or compaction
  *           -> a group from the queue -> memory for it is reserved in the memtable (nothing was written yet)
  *           -> log: append; sync when one of the group asked, not before the old log is synced (E4)
  *           -> memtable -> visible -> the group is told, the next head leads
+ *
+ * Writers are slowed before they must be stopped. Pressure is the larger of two: how far compaction is behind
+ * (tm_compact_pressure), and how full the memtable is while the one before is still being flushed. Under it each byte costs
+ * time, twice as much with each step; so writers come to the speed at which the background gets on, wherever that is. What a group
+ * costs is owed by the writers that come next, and paid when a wait is worth it, a few milliseconds at a time.
  *
  * A failure before the log is touched is told to the group and nothing happened. A failure of the log is final (E5).
  */
@@ -72,6 +78,77 @@ end_log(tamis_db *db, uint64_t next_number, tamis_error *err)
     if (status == TAMIS_OK)
         status = tm_record_flush(&db->wal.writer, err);
     return status;
+}
+
+/* ---- Pace ----------------------------------------------------------------------------------------- */
+
+enum {
+    PRESSURE_MAX = 12, // with the next one level 0 is at its limit
+    // Nanoseconds a byte at the first step: 250 MB/s, more than a store takes. The last step is 120 KB/s.
+    PACE_NS_PER_BYTE = 4,
+    // The second half of the memtable has all the steps.
+    PRESSURE_PER_MEMTABLE = 2 * PRESSURE_MAX,
+    PAY_NS_MIN = 1000 * 1000,     // below, waking up would cost as much as is waited for
+    PAY_NS_MAX = 4 * 1000 * 1000, // no single write waits longer
+    // One huge batch does not slow all that come after it for minutes.
+    OWED_NS_MAX = 1000 * 1000 * 1000,
+};
+
+/* Mutex held. */
+static uint32_t
+pressure(const tamis_db *db)
+{
+    // A compaction that cannot go on does not slow writers.
+    uint64_t steps = db->compact_error.code == TAMIS_OK ? db->compact_pressure : 0;
+
+    if (db->imm != NULL) {
+        uint64_t memtable_steps = tm_memtable_used_bytes(db->mem) * PRESSURE_PER_MEMTABLE /
+                                  db->options.write_buffer_bytes;
+
+        if (memtable_steps > PRESSURE_MAX + steps)
+            steps = memtable_steps - PRESSURE_MAX;
+    }
+    return steps < PRESSURE_MAX ? (uint32_t)steps : PRESSURE_MAX;
+}
+
+static bool
+may_go_on(void *arg)
+{
+    const tamis_db *db = arg;
+    return db->failure.code != TAMIS_OK || pressure(db) == 0;
+}
+
+/* Leader, mutex held (let go meanwhile): wait for a part of what is owed. */
+static void
+pay(tamis_db *db)
+{
+    const struct tm_runtime *runtime = db->env.runtime;
+    uint64_t begin_ns, waited_ns;
+
+    if (db->owed_ns < PAY_NS_MIN || may_go_on(db))
+        return;
+    begin_ns = runtime->now_ns(runtime->ctx);
+    tm_wait_until(db, &db->changed,
+                  begin_ns + (db->owed_ns < PAY_NS_MAX ? db->owed_ns : PAY_NS_MAX), may_go_on, db);
+    waited_ns = runtime->now_ns(runtime->ctx) - begin_ns;
+    db->owed_ns -= waited_ns < db->owed_ns ? waited_ns : db->owed_ns;
+    tm_count(&db->counters.slowdown_count, 1);
+    tm_count(&db->counters.slowdown_ns, waited_ns);
+}
+
+/* Leader, mutex held: the memtable has taken `bytes` more. */
+static void
+owe(tamis_db *db, uint64_t bytes)
+{
+    uint32_t steps = pressure(db);
+
+    if (steps == 0) {
+        db->owed_ns = 0;
+        return;
+    }
+    db->owed_ns += bytes * PACE_NS_PER_BYTE << (steps - 1); // bytes are below 2^33 by the limits
+    if (db->owed_ns > OWED_NS_MAX)
+        db->owed_ns = OWED_NS_MAX;
 }
 
 /* ---- Room ----------------------------------------------------------------------------------------- */
@@ -149,6 +226,16 @@ has_room(void *arg)
            (db->imm == NULL && db->old_wal.number == 0 && !level0_is_full(db));
 }
 
+/* Leader, mutex held. */
+static void
+count_stall(tamis_db *db, uint64_t ns)
+{
+    tm_count(&db->counters.stall_count, 1);
+    tm_count(&db->counters.stall_ns, ns);
+    if (ns > tm_counted(&db->counters.stall_longest_ns))
+        atomic_store_explicit(&db->counters.stall_longest_ns, ns, memory_order_relaxed);
+}
+
 /* Leader, mutex held: make sure that the memtable takes the write. */
 static tamis_status
 make_room(tamis_db *db, const struct tm_write *write, tamis_error *err)
@@ -164,9 +251,7 @@ make_room(tamis_db *db, const struct tm_write *write, tamis_error *err)
         uint64_t begin_ns = db->env.runtime->now_ns(db->env.runtime->ctx);
 
         tm_wait(db, &db->changed, has_room, db);
-        tm_count(&db->counters.stall_count, 1);
-        tm_count(&db->counters.stall_ns,
-                 db->env.runtime->now_ns(db->env.runtime->ctx) - begin_ns);
+        count_stall(db, db->env.runtime->now_ns(db->env.runtime->ctx) - begin_ns);
     }
     if (db->failure.code != TAMIS_OK)
         return tm_stored_failure(&db->failure, err);
@@ -347,9 +432,11 @@ lead(tamis_db *db, struct tm_write *head)
     struct group group = {.last = head};
     tamis_error err = {0};
     uint64_t first_sequence;
-    uint64_t synced_bytes;
+    uint64_t synced_bytes, used_bytes;
     tamis_status status;
 
+    if (!head->rotate)
+        pay(db);
     status = make_room(db, head, &err);
     if (status != TAMIS_OK || head->rotate)
         goto out;
@@ -365,6 +452,7 @@ lead(tamis_db *db, struct tm_write *head)
     if (status != TAMIS_OK)
         goto out;
     db->wal.writer.watermark = db->synced;
+    used_bytes = tm_memtable_used_bytes(db->mem);
     tm_unlock(db);
 
     status = log_group(db, &group, first_sequence, &err);
@@ -384,6 +472,7 @@ lead(tamis_db *db, struct tm_write *head)
         db->synced.offset = synced_bytes;
     }
     tm_count(&db->counters.user_bytes_written, group.bytes);
+    owe(db, tm_memtable_used_bytes(db->mem) - used_bytes);
 
 out:
     finish_group(db, &group, status, &err);

@@ -3,7 +3,7 @@
  * sstable/runtime.h -- threads, waiting, clock and random bytes: everything that makes a run differ from
  * the next one, behind one table.
  *
- * The engine waits in one place only, `wait` with a predicate. A test puts a table in its place under which
+ * The engine waits in one place only, `wait` with a predicate, or `wait_until` with a time beside it. A test puts a table in its place under which
  * one thread runs at a time and a seed chooses who is next: the same engine then runs deterministically, and a
  * moment in which nobody can run is reported as a deadlock.
  */
@@ -45,6 +45,9 @@ struct tm_runtime {
      * with the mutex held, before sleeping and after each notification. */
     void (*wait)(void *ctx, struct tm_cond *cond, struct tm_mutex *mutex,
                  bool (*predicate)(void *arg), void *arg);
+    /* As `wait`, but not beyond the moment at which now_ns() is `deadline_ns`. Returns what the predicate said last. */
+    bool (*wait_until)(void *ctx, struct tm_cond *cond, struct tm_mutex *mutex,
+                       uint64_t deadline_ns, bool (*predicate)(void *arg), void *arg);
     /* Wake every thread that waits on `cond`. */
     void (*notify)(void *ctx, struct tm_cond *cond);
     /* 0, or an errno value. */

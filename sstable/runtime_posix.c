@@ -3,7 +3,7 @@
  * sstable/runtime_posix.c -- tm_runtime over pthreads, CLOCK_MONOTONIC and getrandom.
  *
  * Invariants
- *   R1  A wait returns only with its predicate true and its mutex held.
+ *   R1  A wait returns with its mutex held, and with its predicate true unless its time was over.
  *   R2  Threads started here take no signals: those belong to the program around us.
  *
  * Threads  every function from any thread.
@@ -16,6 +16,8 @@
 #include <signal.h>
 #include <sys/random.h>
 #include <time.h>
+
+enum { NS_PER_SECOND = 1000000000 };
 
 /* The calls below fail only when the caller breaks their rules (or on a kind of mutex we do not make). */
 static void
@@ -57,8 +59,13 @@ posix_unlock(void *ctx, struct tm_mutex *mutex)
 static void
 posix_cond_init(void *ctx, struct tm_cond *cond)
 {
+    pthread_condattr_t attributes;
+
     (void)ctx;
-    must(pthread_cond_init(&cond->native, NULL));
+    must(pthread_condattr_init(&attributes));
+    must(pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)); // of posix_now_ns()
+    must(pthread_cond_init(&cond->native, &attributes));
+    must(pthread_condattr_destroy(&attributes));
     cond->notify_count = 0;
 }
 
@@ -76,6 +83,24 @@ posix_wait(void *ctx, struct tm_cond *cond, struct tm_mutex *mutex, bool (*predi
     (void)ctx;
     while (!predicate(arg)) // R1
         must(pthread_cond_wait(&cond->native, &mutex->native));
+}
+
+static bool
+posix_wait_until(void *ctx, struct tm_cond *cond, struct tm_mutex *mutex, uint64_t deadline_ns,
+                 bool (*predicate)(void *arg), void *arg)
+{
+    struct timespec deadline = {.tv_sec = (time_t)(deadline_ns / NS_PER_SECOND),
+                                .tv_nsec = (long)(deadline_ns % NS_PER_SECOND)};
+
+    (void)ctx;
+    while (!predicate(arg)) {
+        int result = pthread_cond_timedwait(&cond->native, &mutex->native, &deadline);
+
+        if (result == ETIMEDOUT)
+            return predicate(arg);
+        must(result);
+    }
+    return true;
 }
 
 static void
@@ -126,7 +151,7 @@ posix_now_ns(void *ctx)
 
     (void)ctx;
     must(clock_gettime(CLOCK_MONOTONIC, &now));
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    return (uint64_t)now.tv_sec * NS_PER_SECOND + (uint64_t)now.tv_nsec;
 }
 
 static int
@@ -160,6 +185,7 @@ tm_runtime_posix(void)
         .cond_init = posix_cond_init,
         .cond_deinit = posix_cond_deinit,
         .wait = posix_wait,
+        .wait_until = posix_wait_until,
         .notify = posix_notify,
         .thread_start = posix_thread_start,
         .thread_join = posix_thread_join,

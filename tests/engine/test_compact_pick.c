@@ -85,6 +85,7 @@ change_version(struct tm_version **version, struct tm_file *const *removed, size
 
 static const struct tm_compact_policy case_policy = {
     .level0_file_count_trigger = 4,
+    .level0_file_count_slow = 8,
     .level_base_bytes = 100,
     .level_ratio = 10,
     .table_bytes = 10,
@@ -269,7 +270,9 @@ script_line(struct script *script, char *line)
     if (arrow == NULL)
         ck_abort_msg("line %d: not understood: %s", script->line_number, line);
     *arrow = 0;
-    if (strncmp(line, "range ", 6) == 0)
+    if (strncmp(line, "pressure", 8) == 0)
+        snprintf(got, sizeof got, "%u", tm_compact_pressure(script->version, &case_policy));
+    else if (strncmp(line, "range ", 6) == 0)
         script_range(script, line + 6, got, sizeof got);
     else
         script_pick(script, got, sizeof got);

@@ -174,6 +174,56 @@ START_TEST(threads_that_wait_for_each_other_all_get_on)
 }
 END_TEST
 
+static bool
+first_has_counted(void *arg)
+{
+    const struct work *work = arg;
+
+    return work->count > 0;
+}
+
+START_TEST(a_wait_with_a_deadline_ends_when_its_predicate_is_true)
+{
+    struct work work;
+    struct worker worker = {.work = &work, .number = 1};
+
+    use_runtime(_i);
+    work_init(&work);
+    ck_assert_int_eq(runtime->thread_start(runtime->ctx, &worker.thread, count_up, &worker), 0);
+    runtime->lock(runtime->ctx, &work.mutex);
+    ck_assert(runtime->wait_until(runtime->ctx, &work.cond, &work.mutex, UINT64_MAX / 2,
+                                  first_has_counted, &work));
+    runtime->unlock(runtime->ctx, &work.mutex);
+    runtime->thread_join(runtime->ctx, &worker.thread);
+    runtime->lock(runtime->ctx, &work.mutex);
+    ck_assert(runtime->wait_until(runtime->ctx, &work.cond, &work.mutex, 0, first_has_counted,
+                                  &work)); // true at once: the time does not matter
+    runtime->unlock(runtime->ctx, &work.mutex);
+    work_deinit(&work);
+    drop_runtime();
+}
+END_TEST
+
+START_TEST(a_wait_that_nobody_ends_is_over_at_its_deadline)
+{
+    struct work work;
+
+    use_runtime(_i);
+    work_init(&work);
+    runtime->lock(runtime->ctx, &work.mutex);
+    for (uint64_t length_ns = 0; length_ns <= 2000000; length_ns += 1000000) {
+        uint64_t deadline_ns = runtime->now_ns(runtime->ctx) + length_ns;
+
+        ck_assert(!runtime->wait_until(runtime->ctx, &work.cond, &work.mutex, deadline_ns,
+                                       first_has_counted, &work));
+        ck_assert_uint_ge(runtime->now_ns(runtime->ctx), deadline_ns);
+    }
+    runtime->unlock(runtime->ctx, &work.mutex);
+    work_deinit(&work);
+    drop_runtime();
+}
+END_TEST
+
 START_TEST(time_does_not_go_back)
 {
     uint64_t before;
@@ -441,6 +491,10 @@ main(void)
                         a_mutex_admits_one_thread_and_wait_returns_with_its_predicate_true, 0,
                         RUNTIME_COUNT);
     tcase_add_loop_test(contract, threads_that_wait_for_each_other_all_get_on, 0, RUNTIME_COUNT);
+    tcase_add_loop_test(contract, a_wait_with_a_deadline_ends_when_its_predicate_is_true, 0,
+                        RUNTIME_COUNT);
+    tcase_add_loop_test(contract, a_wait_that_nobody_ends_is_over_at_its_deadline, 0,
+                        RUNTIME_COUNT);
     tcase_add_loop_test(contract, time_does_not_go_back, 0, RUNTIME_COUNT);
     tcase_add_loop_test(contract, random_fills_the_whole_buffer, 0, RUNTIME_COUNT);
     tcase_add_test(contract, threads_of_the_library_take_no_signals);

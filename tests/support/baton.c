@@ -4,6 +4,7 @@
  *
  *   RUNNABLE --lock of a taken mutex--> BLOCKED --its unlock--> RUNNABLE
  *   RUNNABLE --wait, predicate false--> WAITING --notify------> RUNNABLE (asks the predicate again)
+ *                                              --deadline----> RUNNABLE; when nobody else can run, time goes on to it
  *   RUNNABLE --join of a running one--> JOINING --its end-----> RUNNABLE
  *
  * Invariants
@@ -34,6 +35,7 @@ struct baton_thread {
     size_t number; // 0 is the creator; others in order of their start
     enum thread_state state;
     const void *awaited; // mutex, condition or thread it needs
+    uint64_t deadline_ns; // of a wait on a condition; UINT64_MAX: none
     pthread_cond_t turn; // signalled when the baton comes to it
     void (*run)(void *arg);
     void *arg;
@@ -92,17 +94,45 @@ report_deadlock(const struct baton *baton)
     abort();
 }
 
+/* Wake those whose time is over. How many can run? */
+static uint64_t
+count_runnable(struct baton *baton)
+{
+    uint64_t count = 0;
+
+    for (struct baton_thread *thread = baton->threads; thread != NULL; thread = thread->next) {
+        if (thread->state == WAITING && thread->deadline_ns <= baton->now_ns)
+            thread->state = RUNNABLE;
+        count += thread->state == RUNNABLE;
+    }
+    return count;
+}
+
+/* To the next moment at which somebody's time is over. */
+static void
+move_time_on(struct baton *baton)
+{
+    uint64_t next_ns = UINT64_MAX;
+
+    for (struct baton_thread *thread = baton->threads; thread != NULL; thread = thread->next)
+        if (thread->state == WAITING && thread->deadline_ns < next_ns)
+            next_ns = thread->deadline_ns;
+    if (next_ns == UINT64_MAX)
+        report_deadlock(baton);
+    baton->now_ns = next_ns;
+}
+
 /* One of those who can run. The caller is not preferred. */
 static struct baton_thread *
 choose_next(struct baton *baton)
 {
-    uint64_t count = 0;
+    uint64_t count = count_runnable(baton);
     uint64_t chosen;
 
-    for (struct baton_thread *thread = baton->threads; thread != NULL; thread = thread->next)
-        count += thread->state == RUNNABLE;
-    if (count == 0)
-        report_deadlock(baton);
+    if (count == 0) {
+        move_time_on(baton);
+        count = count_runnable(baton);
+    }
     chosen = rng_below(&baton->choices, count);
     for (struct baton_thread *thread = baton->threads; thread != NULL; thread = thread->next) {
         if (thread->state == RUNNABLE && chosen-- == 0)
@@ -259,26 +289,34 @@ baton_cond_deinit(void *ctx, struct tm_cond *cond)
     leave(baton);
 }
 
-static void
-baton_wait(void *ctx, struct tm_cond *cond, struct tm_mutex *mutex, bool (*predicate)(void *arg),
-           void *arg)
+static bool
+baton_wait_until(void *ctx, struct tm_cond *cond, struct tm_mutex *mutex, uint64_t deadline_ns,
+                 bool (*predicate)(void *arg), void *arg)
 {
     struct baton *baton = enter(ctx);
+    bool reached;
 
     assert(mutex->owner == self);
     for (;;) {
-        bool reached;
-
         leave(baton); // code of the test: it may use the runtime (N4); N1 keeps everybody else out
         reached = predicate(arg);
         enter(ctx);
-        if (reached)
+        if (reached || baton->now_ns >= deadline_ns)
             break;
         give_back(baton, mutex);
+        self->deadline_ns = deadline_ns;
         block(baton, WAITING, cond);
         take(baton, mutex);
     }
     leave(baton);
+    return reached;
+}
+
+static void
+baton_wait(void *ctx, struct tm_cond *cond, struct tm_mutex *mutex, bool (*predicate)(void *arg),
+           void *arg)
+{
+    (void)baton_wait_until(ctx, cond, mutex, UINT64_MAX, predicate, arg);
 }
 
 static void
@@ -425,6 +463,7 @@ baton_create(uint64_t seed)
         .cond_init = baton_cond_init,
         .cond_deinit = baton_cond_deinit,
         .wait = baton_wait,
+        .wait_until = baton_wait_until,
         .notify = baton_notify,
         .thread_start = baton_thread_start,
         .thread_join = baton_thread_join,

@@ -10,7 +10,7 @@
  * Invariants
  *   N1  Exactly one thread of the baton runs; the others sleep until it is passed to them.
  *   N2  The order in which it is passed depends on the seed and on what the threads do, on nothing else.
- *   N3  A waiting thread is woken by notify only. When nobody can run, the list of threads and of what each
+ *   N3  A waiting thread is woken by notify, or when its time is over. When nobody can run and nobody waits for a time, the list of threads and of what each
  *       waits for is printed and the process aborts: a deadlock, or a notify that is missing.
  *
  * The thread that calls baton_create() is one of them; threads that were not started through the runtime must

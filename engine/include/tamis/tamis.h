@@ -221,7 +221,8 @@ TAMIS_API void tamis_write_options_init(tamis_write_options *options);
  *         INVALID: a forked child
  *
  * Threads  any. Concurrent writers share one write to the log.
- * Cost     one append to the log; waits when compaction is far behind.
+ * Cost     one append to the log. While background work is behind, a few milliseconds now and then, so that writes
+ *          come at the speed it goes on with; when it is far behind, until it has gone on.
  * Durable  after OK: survives a killed process; a power cut too, with `sync`.
  */
 TAMIS_NODISCARD TAMIS_API tamis_status tamis_put(tamis_db *db, const tamis_write_options *options,
@@ -443,7 +444,8 @@ typedef struct tamis_stats {
     uint64_t user_bytes_written;      // keys and values given to put, delete and write
     uint64_t log_bytes_written, flush_bytes_written, compaction_bytes_written, compaction_bytes_read;
     uint64_t flush_count, compaction_count, move_count; // move: a table changed its level without being rewritten
-    uint64_t stall_count, stall_ns;   // writes that waited for background work
+    uint64_t slowdown_count, slowdown_ns; // waits of a few ms, while background work is behind
+    uint64_t stall_count, stall_ns, stall_longest_ns; // writes that were stopped until it went on
 
     uint64_t memory_memtables_bytes, memory_cache_bytes, memory_filters_bytes, memory_indexes_bytes,
         memory_total_bytes; // total: what the allocator has handed out

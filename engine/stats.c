@@ -100,6 +100,7 @@ fill_counters(tamis_db *db, tamis_stats *stats)
 tamis_status
 tamis_get_stats(tamis_db *db, tamis_stats *stats, tamis_error *err)
 {
+    const tamis_error *failure;
     struct tm_view *view;
     uint64_t sequence;
     tamis_status status = tm_check_process(db, err);
@@ -123,9 +124,11 @@ tamis_get_stats(tamis_db *db, tamis_stats *stats, tamis_error *err)
     tm_view_unref(db, view);
 
     tm_lock(db);
-    stats->background_status = db->failure.code != TAMIS_OK       ? db->failure.code
-                               : db->flush_error.code != TAMIS_OK ? db->flush_error.code
-                                                                  : db->compact_error.code;
+    failure = db->failure.code != TAMIS_OK       ? &db->failure
+              : db->flush_error.code != TAMIS_OK ? &db->flush_error
+                                                 : &db->compact_error;
+    stats->background_status = failure->code;
+    memcpy(stats->background_message, failure->message, sizeof stats->background_message);
     stats->reader_files_kept = db->kept_count;
     for (size_t i = 0; i < db->kept_count; i++)
         stats->reader_bytes_kept += db->kept[i].bytes;

@@ -8,7 +8,8 @@
  *
  * A flush that fails leaves the memtable and its log where they are; the error is handed to the next write that needs the room,
  * and then the flush is tried again. A compaction that fails stops compaction, not writing: it is tried again after the next
- * flush when the cause may have passed (no space, no memory, I/O), and by every manual request.
+ * flush when the cause may have passed (no space, no memory, I/O), when a file was removed if there was no space, and by every
+ * manual request.
  */
 #include <assert.h>
 
@@ -129,6 +130,15 @@ flush_imm(tamis_db *db)
     tm_notify(db);
 }
 
+/* Remove garbage. What a failed compaction wrote is never among it, so this ends. */
+static void
+give_space_back(tamis_db *db)
+{
+    tm_purge_trash(db);
+    if (db->compact_error.code == TAMIS_NO_SPACE)
+        resume_compaction(db);
+}
+
 void
 tm_flush_worker(void *arg)
 {
@@ -143,7 +153,7 @@ tm_flush_worker(void *arg)
                  db->flush_error.code == TAMIS_OK)
             flush_imm(db);
         else if (db->failure.code == TAMIS_OK && db->trash != NULL)
-            tm_purge_trash(db);
+            give_space_back(db);
         else if (db->failure.code == TAMIS_OK && db->kept_due)
             tm_discard_kept(db);
         else if (atomic_load_explicit(&db->closing, memory_order_relaxed))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * tests/engine/test_back_pressure.c -- writers are slowed while compaction is behind, a little at a time, so that they need not
- * be stopped; and it shows.
+ * be stopped; and it shows. A compaction that cannot go on holds up nobody.
  *
  * Threads take turns by a seed and time is virtual. Each read of a table costs its reader many turns, so compaction, which
  * reads, is slower than writing; by how much is up to the test.
@@ -23,6 +23,8 @@ enum {
 static struct world *world;
 static tamis_fs slow_fs;
 static unsigned turns_per_read;
+static bool is_full; // a merge finds no space
+static unsigned full_count;
 static tamis_db *db;
 static tamis_error err;
 
@@ -32,6 +34,10 @@ slow_read_at(void *ctx, tamis_file *file, uint64_t offset, void *buffer, size_t 
 {
     for (unsigned i = 0; i < turns_per_read; i++)
         baton_pass(world->baton);
+    if (is_full && offset == 0) { // the first block of a table: nobody but a merge reads it here
+        full_count++;
+        return TM_FAIL(error, TAMIS_NO_SPACE, "no space for a merge");
+    }
     return world->env.fs->read_at(ctx, file, offset, buffer, length, error);
 }
 
@@ -44,6 +50,8 @@ begin(uint64_t seed, unsigned turns)
     slow_fs = *world->env.fs;
     slow_fs.read_at = slow_read_at;
     turns_per_read = turns;
+    is_full = false;
+    full_count = 0;
     options = oracle_options(world);
     options.fs = &slow_fs;
     options.compression = TAMIS_COMPRESSION_NONE;
@@ -150,6 +158,75 @@ START_TEST(large_writes_that_fill_level_0_all_the_same_are_stopped_and_counted)
 }
 END_TEST
 
+/* Overwrite until compaction has found no space, and stands still. */
+static void
+overwrite_until_full(struct rng *rng)
+{
+    is_full = true;
+    while (full_count == 0) {
+        (void)overwrite(rng, 50, false);
+        check_ok(tamis_flush(db, &err), err);
+        (void)tamis_wait_idle(db, &err);
+    }
+    check_status(tamis_wait_idle(db, &err), TAMIS_NO_SPACE, err);
+    ck_assert_int_eq(get_stats().background_status, TAMIS_NO_SPACE);
+    ck_assert_str_eq(get_stats().background_message, "no space for a merge");
+}
+
+START_TEST(a_compaction_without_space_neither_slows_nor_stops_writers_and_goes_on_when_asked)
+{
+    struct rng rng = rng_from(34);
+    tamis_stats stats;
+
+    begin(34, 0);
+    overwrite_until_full(&rng);
+    for (int i = 0; i < 30; i++) {
+        (void)overwrite(&rng, 50, false);
+        check_ok(tamis_flush(db, &err), err);
+        check_status(tamis_wait_idle(db, &err), TAMIS_NO_SPACE,
+                     err); // tried again after each flush
+    }
+    stats = get_stats();
+    ck_assert_uint_ge(full_count, 30);
+    ck_assert_uint_gt(stats.level[0].file_count, LEVEL0_STOP);
+    ck_assert_uint_eq(stats.slowdown_count, 0);
+    ck_assert_uint_eq(stats.stall_count, 0);
+    check_status(tamis_compact_range(db, NULL, NULL, &err), TAMIS_NO_SPACE, err);
+    is_full = false;
+    check_ok(tamis_compact_range(db, NULL, NULL, &err), err);
+    check_ok(tamis_wait_idle(db, &err), err);
+    stats = get_stats();
+    ck_assert_int_eq(stats.background_status, TAMIS_OK);
+    ck_assert_str_eq(stats.background_message, "");
+    ck_assert_uint_eq(stats.level[0].file_count, 0);
+    end();
+}
+END_TEST
+
+START_TEST(a_compaction_without_space_goes_on_when_files_are_removed)
+{
+    struct rng rng = rng_from(35);
+    tamis_iter *iter = NULL;
+    unsigned count;
+
+    begin(35, 0);
+    (void)overwrite(&rng, 200, false);
+    check_ok(tamis_flush(db, &err), err);
+    check_ok(tamis_iter_open(db, NULL, &iter, &err), err); // holds the table
+    (void)overwrite(&rng, 200, false);
+    check_ok(tamis_compact_range(db, NULL, NULL, &err), err);
+    overwrite_until_full(&rng);
+    count = full_count;
+    check_status(tamis_wait_idle(db, &err), TAMIS_NO_SPACE, err);
+    ck_assert_uint_eq(full_count, count); // not tried again for nothing
+    is_full = false;
+    tamis_iter_close(iter);
+    check_ok(tamis_wait_idle(db, &err), err);
+    ck_assert_uint_lt(get_stats().level[0].file_count, 4);
+    end();
+}
+END_TEST
+
 START_TEST(a_writer_that_is_not_ahead_waits_for_nothing)
 {
     struct rng rng = rng_from(33);
@@ -178,6 +255,9 @@ main(void)
     tcase_set_timeout(tests, 0);
     tcase_add_test(tests, writers_ahead_of_compaction_are_slowed_and_not_stopped);
     tcase_add_test(tests, large_writes_that_fill_level_0_all_the_same_are_stopped_and_counted);
+    tcase_add_test(
+        tests, a_compaction_without_space_neither_slows_nor_stops_writers_and_goes_on_when_asked);
+    tcase_add_test(tests, a_compaction_without_space_goes_on_when_files_are_removed);
     tcase_add_test(tests, a_writer_that_is_not_ahead_waits_for_nothing);
     suite_add_tcase(suite, tests);
     return check_run(suite);

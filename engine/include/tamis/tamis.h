@@ -454,6 +454,7 @@ typedef struct tamis_stats {
     uint64_t reader_bytes_kept; // their lengths
     uint64_t last_sequence;
     tamis_status background_status; // the first failure that stopped background work or writes
+    char background_message[256];   // what it said; empty with OK
 } tamis_stats;
 
 TAMIS_API void tamis_stats_init(tamis_stats *stats);

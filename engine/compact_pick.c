@@ -208,27 +208,59 @@ enum {
     PENDING_STEP_BASES = 4,
 };
 
-static double
-level_target_bytes(const struct tm_compact_policy *policy, uint32_t level)
+/* The deepest level that holds anything; 1 when none does. */
+static uint32_t
+bottom_level(const struct tm_version *version)
 {
-    double target = (double)policy->level_base_bytes;
+    uint32_t level = TAMIS_LEVEL_COUNT - 1;
 
-    for (uint32_t i = 1; i < level; i++)
-        target *= policy->level_ratio;
+    while (level > 1 && version->level[level].file_count == 0)
+        level--;
+    return level;
+}
+
+static uint64_t
+largest_level_bytes(const struct tm_version *version)
+{
+    uint64_t largest = 0;
+
+    for (uint32_t i = 1; i < TAMIS_LEVEL_COUNT; i++)
+        if (version->level[i].file_bytes > largest)
+            largest = version->level[i].file_bytes;
+    return largest;
+}
+
+/* See the head of compact_pick.h. */
+static double
+level_target_bytes(const struct tm_version *version, const struct tm_compact_policy *policy,
+                   uint32_t level)
+{
+    uint32_t bottom = bottom_level(version);
+    double target;
+
+    if (level >= bottom) {
+        target = (double)policy->level_base_bytes;
+        for (uint32_t i = 1; i < level; i++)
+            target *= policy->level_ratio;
+    } else {
+        target = (double)largest_level_bytes(version);
+        for (uint32_t i = level; i < bottom; i++)
+            target /= policy->level_ratio;
+    }
     return target;
 }
 
 static double
-level_score(const struct tm_compact_policy *policy, uint32_t level, uint32_t file_count,
-            uint64_t file_bytes)
+level_score(const struct tm_version *version, const struct tm_compact_policy *policy,
+            uint32_t level, uint32_t file_count, uint64_t file_bytes)
 {
     assert(policy->level0_file_count_trigger > 0 && policy->level_base_bytes > 0 &&
            policy->level_ratio > 0);
     if (level == 0)
         return (double)file_count / policy->level0_file_count_trigger;
-    if (level == TAMIS_LEVEL_COUNT - 1)
-        return 0; // nowhere to go
-    return (double)file_bytes / level_target_bytes(policy, level);
+    if (file_bytes == 0 || level == TAMIS_LEVEL_COUNT - 1)
+        return 0; // nothing to take, or nowhere to go
+    return (double)file_bytes / level_target_bytes(version, policy, level);
 }
 
 uint32_t
@@ -238,15 +270,13 @@ tm_compact_pressure(const struct tm_version *version, const struct tm_compact_po
     uint32_t steps = file_count > policy->level0_file_count_slow
                          ? file_count - policy->level0_file_count_slow
                          : 0;
-    uint64_t largest_bytes = 0;
+    uint64_t largest_bytes = largest_level_bytes(version);
     double pending_bytes = 0;
     double pending_bases;
 
-    for (uint32_t i = 1; i < TAMIS_LEVEL_COUNT; i++)
-        if (version->level[i].file_bytes > largest_bytes)
-            largest_bytes = version->level[i].file_bytes;
     for (uint32_t i = 1; i < TAMIS_LEVEL_COUNT - 1; i++) {
-        double beyond = (double)version->level[i].file_bytes - level_target_bytes(policy, i);
+        double beyond =
+            (double)version->level[i].file_bytes - level_target_bytes(version, policy, i);
 
         if (version->level[i].file_bytes < largest_bytes && beyond > 0)
             pending_bytes += beyond;
@@ -261,7 +291,7 @@ double
 tm_compact_score(const struct tm_version *version, const struct tm_compact_policy *policy,
                  uint32_t level)
 {
-    return level_score(policy, level, version->level[level].file_count,
+    return level_score(version, policy, level, version->level[level].file_count,
                        version->level[level].file_bytes);
 }
 
@@ -281,7 +311,7 @@ score_at_rest(const struct tm_version *version, const struct tm_compact_policy *
         file_count++;
         file_bytes += file->facts.file_bytes;
     }
-    return level_score(policy, level, file_count, file_bytes);
+    return level_score(version, policy, level, file_count, file_bytes);
 }
 
 /* Grow `range` until no file of level 0 stands across its ends: what is within is connected with what it

@@ -2,8 +2,17 @@
  *
  * engine/compact_pick.h -- which tables to merge next. Pure: a version and a policy in, a job out; no lock, no I/O.
  *
- * Leveled: level 0 is due by its file count, level i >= 1 by its bytes against base_bytes * ratio^(i-1). The most overdue
- * level is picked. Within a level files that are mostly tombstones go first, so that space comes back; then the file with
+ * Leveled: level 0 is due by its file count, level i >= 1 by its bytes against a target. The most overdue level is picked.
+ *
+ *     bottom level b    base_bytes * ratio^(b-1); beyond, it goes down and the tree is a level deeper
+ *     level i < b       bytes of the largest level / ratio^(b-i)
+ *
+ * So a tree has no more levels than it needs, and, whatever its size, all above the bottom is a ninth of it: that bounds what
+ * overwritten and deleted versions take. A bottom that is outgrown goes down by moves, for nothing is below it; until
+ * most of it is there, the largest level is the one it leaves, so the targets do not collapse. Levels whose target is below one
+ * table are passed by moves, too.
+ *
+ * Within a level files that are mostly tombstones go first, so that space comes back; then the file with
  * the least overlap per byte in the next level. The last level is never due.
  */
 #ifndef TM_ENGINE_COMPACT_PICK_H
@@ -14,7 +23,7 @@
 struct tm_compact_policy {
     uint32_t level0_file_count_trigger; // 4: reads ask at most a handful of overlapping files
     uint32_t level0_file_count_slow;    // 8: beyond, writers are slowed
-    uint64_t level_base_bytes;          // size of level 1
+    uint64_t level_base_bytes;          // most that level 1 holds
     uint32_t level_ratio;               // 10
     uint64_t table_bytes;               // size at which an output table is closed
 };

@@ -42,7 +42,7 @@ enum {
     // Level-0 tables at which writes wait: compaction is then a whole level behind.
     TM_LEVEL0_STOP = 20,
     TM_LEVEL_RATIO = 10,
-    // Level 1 holds as much as level 0 does when it is due.
+    // Level 1 holds at most as much as level 0 does when it is due.
     TM_LEVEL_BASE_TABLES = 4,
     TM_BACKGROUND_THREADS_MAX = 32,
     // Writes that share one append of the log: large enough to share a sync widely, small enough not to delay the first.

@@ -312,13 +312,16 @@ START_TEST(scores_are_files_or_bytes_against_their_targets)
     script_file(&script, 0, "1[a..b]1000");
     script_file(&script, 0, "2[a..b]1000*"); // running or not: it is there
     script_file(&script, 1, "3[a..b]150");
-    script_file(&script, 3, "4[a..b]5000");
-    script_file(&script, 6, "5[a..b]5000000000");
     ck_assert(tm_compact_score(script.version, &case_policy, 0) == 0.5);
-    ck_assert(tm_compact_score(script.version, &case_policy, 1) == 1.5);
+    ck_assert(tm_compact_score(script.version, &case_policy, 1) == 1.5); // the bottom: 100
+    script_file(&script, 3, "4[a..b]5000");
+    ck_assert(tm_compact_score(script.version, &case_policy, 1) == 3.0); // a hundredth of 5000
     ck_assert(tm_compact_score(script.version, &case_policy, 2) == 0);
-    ck_assert(tm_compact_score(script.version, &case_policy, 3) == 0.5);
-    ck_assert(tm_compact_score(script.version, &case_policy, 6) == 0);
+    ck_assert(tm_compact_score(script.version, &case_policy, 3) == 0.5); // the bottom: 10000
+    script_file(&script, 6, "5[a..b]5000000000");
+    ck_assert(tm_compact_score(script.version, &case_policy, 1) == 0.003);
+    ck_assert(tm_compact_score(script.version, &case_policy, 3) == 0.001);
+    ck_assert(tm_compact_score(script.version, &case_policy, 6) == 0); // nowhere to go
     unref_version(script.version);
 }
 END_TEST

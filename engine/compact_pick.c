@@ -10,7 +10,8 @@
  *       are all files of the output level within the hull. So no version sinks below an older one (V3).
  *   K2  Output tables lie anywhere within the hull. So of two jobs that run at the same time and have a level in common the
  *       hulls are apart.
- *   K3  Every job but a rewrite in place takes a file one level down, so work ends when writes do.
+ *   K3  Every job but a rewrite in place takes a file one level down, and a rewrite in place that nobody asked for leaves no
+ *       tombstone; so work ends when writes do.
  *
  * Threads  pure; the caller keeps `compacting` and the list of running jobs still for the call (the store's mutex).
  * Not here: the merge (compact_run.c), who runs jobs and when (worker).
@@ -330,6 +331,18 @@ connect_level0(const struct tm_level *level0, struct key_range *range)
     }
 }
 
+/* A file of level 0 and all that are connected with it. */
+static bool
+plan_level0_file(const struct tm_version *version, const struct tm_compact_job *running,
+                 const struct tm_file *file, struct plan *plan)
+{
+    struct key_range range = range_of_file(file);
+
+    connect_level0(&version->level[0], &range);
+    plan_init(plan, version, 0, 1, &range);
+    return !plan_is_blocked(plan, running);
+}
+
 /* The oldest file and all that are connected with it. The level is due, so some file is at rest. */
 static bool
 plan_level0(const struct tm_version *version, const struct tm_compact_job *running,
@@ -337,17 +350,13 @@ plan_level0(const struct tm_version *version, const struct tm_compact_job *runni
 {
     const struct tm_level *level0 = &version->level[0];
     const struct tm_file *oldest = NULL;
-    struct key_range range;
 
     for (uint32_t i = 0; i < level0->file_count; i++) { // newest first
         if (!level0->files[i]->compacting)
             oldest = level0->files[i];
     }
     assert(oldest != NULL);
-    range = range_of_file(oldest);
-    connect_level0(level0, &range);
-    plan_init(plan, version, 0, 1, &range);
-    return !plan_is_blocked(plan, running);
+    return plan_level0_file(version, running, oldest, plan);
 }
 
 /* Fewer bytes of the next level rewritten for each byte taken down; of equals the older file. */
@@ -399,34 +408,79 @@ plan_level(const struct tm_version *version, const struct tm_compact_job *runnin
     return found;
 }
 
-tamis_status
-tm_compact_pick(const struct tm_env *env, const struct tm_version *version,
-                const struct tm_compact_policy *policy, const struct tm_compact_job *running,
-                struct tm_compact_job *job_out, bool *found_out, tamis_error *err)
+static bool
+plan_tombstones_of_file(const struct tm_version *version, const struct tm_compact_job *running,
+                        uint32_t level, const struct tm_file *file, struct plan *plan)
+{
+    struct key_range range = range_of_file(file);
+
+    if (level == 0)
+        return plan_level0_file(version, running, file, plan);
+    plan_init(plan, version, level, level, &range);
+    if (!plan_is_base(plan, version))
+        plan_init(plan, version, level, level + 1, &range);
+    return !plan_is_blocked(plan, running);
+}
+
+/* Some file of mostly tombstones that nobody needs any more; from the top, so that they meet on their way. */
+static bool
+plan_tombstones(const struct tm_version *version, const struct tm_compact_job *running,
+                uint64_t oldest_snapshot, struct plan *plan)
+{
+    for (uint32_t level = 0; level < TAMIS_LEVEL_COUNT; level++) {
+        for (uint32_t i = 0; i < version->level[level].file_count; i++) {
+            const struct tm_file *file = version->level[level].files[i];
+
+            if (!file->compacting && file_is_mostly_tombstones(file) &&
+                file->facts.sequence_max <= oldest_snapshot &&
+                plan_tombstones_of_file(version, running, level, file, plan))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* A job of the most overdue level that has one that need not wait. */
+static bool
+plan_most_overdue(const struct tm_version *version, const struct tm_compact_policy *policy,
+                  const struct tm_compact_job *running, struct plan *plan)
 {
     double score[TAMIS_LEVEL_COUNT];
 
-    *found_out = false;
     for (uint32_t i = 0; i < TAMIS_LEVEL_COUNT; i++)
         score[i] = score_at_rest(version, policy, i);
     for (;;) {
         uint32_t level = 0;
-        struct plan plan;
 
         for (uint32_t i = 1; i < TAMIS_LEVEL_COUNT; i++) {
             if (score[i] > score[level])
                 level = i;
         }
         if (score[level] < 1)
-            return TAMIS_OK;
-        if (level == 0 ? plan_level0(version, running, &plan)
-                       : plan_level(version, running, level, &plan)) {
-            tamis_status status = job_create(env, version, &plan, job_out, err);
-            *found_out = status == TAMIS_OK;
-            return status;
-        }
+            return false;
+        if (level == 0 ? plan_level0(version, running, plan)
+                       : plan_level(version, running, level, plan))
+            return true;
         score[level] = 0; // all of it must wait: on to the next most overdue
     }
+}
+
+tamis_status
+tm_compact_pick(const struct tm_env *env, const struct tm_version *version,
+                const struct tm_compact_policy *policy, const struct tm_compact_job *running,
+                uint64_t oldest_snapshot, struct tm_compact_job *job_out, bool *found_out,
+                tamis_error *err)
+{
+    struct plan plan;
+    tamis_status status;
+
+    *found_out = false;
+    if (!plan_most_overdue(version, policy, running, &plan) &&
+        !plan_tombstones(version, running, oldest_snapshot, &plan))
+        return TAMIS_OK;
+    status = job_create(env, version, &plan, job_out, err);
+    *found_out = status == TAMIS_OK;
+    return status;
 }
 
 /* The keys of all files of `level` that overlap from..to, and, with `garbage_only`, have entries to drop. */

@@ -12,6 +12,10 @@
  * most of it is there, the largest level is the one it leaves, so the targets do not collapse. Levels whose target is below one
  * table are passed by moves, too.
  *
+ * When no level is due, a table that is mostly tombstones is, wherever it is: it goes down, and where nothing in its range lies
+ * below it is rewritten in place. But not before every snapshot sees all of it: then what it says is deleted can really go, and
+ * no table is rewritten for nothing or twice.
+ *
  * Within a level files that are mostly tombstones go first, so that space comes back; then the file with
  * the least overlap per byte in the next level. The last level is never due.
  */
@@ -61,18 +65,17 @@ uint32_t tm_compact_pressure(const struct tm_version *version,
  *
  * Level 0: the oldest file and every file connected with it by overlaps. Level i >= 1: one file.
  *
+ * @param oldest_snapshot  every reader sees all writes up to this sequence
  * @param running the jobs that run, by next_running; their inputs and overlaps are marked `compacting`
  * @param job_out [out] *found_out true: fill it; free with tm_compact_job_release()
  * @return        TAMIS_OK, TAMIS_NO_MEMORY
  *
  * Threads  the caller keeps `compacting` and `running` still: the store's mutex.
  */
-TAMIS_NODISCARD tamis_status tm_compact_pick(const struct tm_env *env,
-                                             const struct tm_version *version,
-                                             const struct tm_compact_policy *policy,
-                                             const struct tm_compact_job *running,
-                                             struct tm_compact_job *job_out, bool *found_out,
-                                             tamis_error *err);
+TAMIS_NODISCARD tamis_status tm_compact_pick(
+    const struct tm_env *env, const struct tm_version *version,
+    const struct tm_compact_policy *policy, const struct tm_compact_job *running,
+    uint64_t oldest_snapshot, struct tm_compact_job *job_out, bool *found_out, tamis_error *err);
 
 /**
  * The next step of a manual compaction of from..to (inclusive; NULL: unbounded): the uppermost level that must still be

@@ -381,6 +381,11 @@ tamis_snapshot_release(tamis_db *db, tamis_snapshot *snapshot)
     tm_lock(db);
     snapshot->previous->next = snapshot->next;
     snapshot->next->previous = snapshot->previous;
+    if (snapshot->previous ==
+        &db->snapshots) { // it was the oldest: tombstones that waited for it may go
+        db->compact_due = true;
+        tm_notify(db);
+    }
     tm_unlock(db);
     if (snapshot->view != NULL)
         tm_view_unref(db, snapshot->view);

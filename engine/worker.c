@@ -227,6 +227,15 @@ serve_request(tamis_db *db)
     }
 }
 
+/* Every reader sees all writes up to here. */
+static uint64_t
+oldest_snapshot(const tamis_db *db)
+{
+    if (db->snapshots.next != &db->snapshots)
+        return db->snapshots.next->sequence;
+    return atomic_load_explicit(&db->visible_sequence, memory_order_acquire);
+}
+
 static void
 compact_once(tamis_db *db)
 {
@@ -235,8 +244,8 @@ compact_once(tamis_db *db)
     bool found = false;
     tamis_status status;
 
-    status =
-        tm_compact_pick(&db->env, db->version, &db->policy, db->running_jobs, &job, &found, &err);
+    status = tm_compact_pick(&db->env, db->version, &db->policy, db->running_jobs,
+                             oldest_snapshot(db), &job, &found, &err);
     if (status == TAMIS_OK && !found) {
         db->compact_due = false;
         tm_notify(db); // who waits for idleness

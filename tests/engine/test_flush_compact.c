@@ -464,6 +464,53 @@ START_TEST(a_key_behind_many_tombstones_is_found_and_compaction_clears_the_way)
 }
 END_TEST
 
+static void
+delete_numbers(unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        one_delete_number(i);
+    one_flush();
+}
+
+START_TEST(what_was_deleted_leaves_the_disk_without_being_asked_to)
+{
+    for (unsigned i = 0; i < 4000; i++)
+        one_put_number(i * 7919 % 4000, 0, 500);
+    one_compact();
+    delete_numbers(4000);
+    one_wait_idle();
+    ck_assert_uint_eq(one_stats().total.file_count, 0);
+    check_directory_at_rest();
+    ck_assert_uint_eq(one_count_keys(), 0);
+}
+END_TEST
+
+START_TEST(tombstones_that_a_snapshot_needs_are_not_rewritten_again_and_again_and_go_after_it)
+{
+    tamis_snapshot *snapshot = NULL;
+    tamis_stats stats;
+
+    for (unsigned i = 0; i < 4000; i++)
+        one_put_number(i, 0, 500);
+    one_compact();
+    one_wait_idle();
+    stats = one_stats();
+    check_ok(tamis_snapshot_take(one.db, &snapshot, &one.err), one.err);
+    delete_numbers(1000); // few enough that no level is due
+    for (int i = 0; i < 3; i++) {
+        one_wait_idle();
+        ck_assert_uint_eq(one_stats().compaction_count, stats.compaction_count);
+    }
+    ck_assert_int_eq(one_version_at(snapshot, 999), 0);
+    tamis_snapshot_release(one.db, snapshot);
+    one_wait_idle();
+    stats = one_stats();
+    ck_assert_uint_eq(stats.total.tombstone_count, 0);
+    ck_assert_uint_eq(stats.total.entry_count, 3000);
+    ck_assert_uint_eq(one_count_keys(), 3000);
+}
+END_TEST
+
 /* ---- Space and work -------------------------------------------------------------------------------- */
 
 START_TEST(work_ends_after_every_opening)
@@ -645,6 +692,9 @@ main(void)
                    a_tombstone_at_the_bottom_stays_for_as_long_as_a_snapshot_needs_what_it_hides);
     tcase_add_test(tests, a_tombstone_above_a_version_is_not_dropped_before_it);
     tcase_add_test(tests, a_key_behind_many_tombstones_is_found_and_compaction_clears_the_way);
+    tcase_add_test(tests, what_was_deleted_leaves_the_disk_without_being_asked_to);
+    tcase_add_test(
+        tests, tombstones_that_a_snapshot_needs_are_not_rewritten_again_and_again_and_go_after_it);
     tcase_add_test(tests, work_ends_after_every_opening);
     tcase_add_test(tests, a_queue_does_not_grow_on_disk);
     tcase_add_test(tests, one_key_overwritten_without_end_takes_the_space_of_one);

@@ -26,6 +26,9 @@ tm_set_failure(tamis_db *db, tamis_status status, const tamis_error *err)
     if (db->failure.code == TAMIS_OK) {
         db->failure = *err;
         db->failure.code = status;
+        tm_count(&db->counters.background_error_count, 1);
+        tm_report(db, TAMIS_LOG_ERROR, "writes fail until the store is opened again: %s",
+                  err->message);
     }
     tm_notify(db);
 }

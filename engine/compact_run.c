@@ -156,6 +156,24 @@ end_job(tamis_db *db, struct tm_compact_job *job)
     tm_notify(db);
 }
 
+/* With the mutex held: the job is done. */
+static void
+report_job(tamis_db *db, const struct tm_compact_job *job, uint64_t input_bytes,
+           const struct tm_outputs *outputs, uint64_t begin_ns)
+{
+    uint64_t output_bytes = 0;
+
+    for (size_t i = 0; i < outputs->count; i++)
+        output_bytes += outputs->adds[i].file->facts.file_bytes;
+    tm_report(db, TAMIS_LOG_INFO,
+              "compaction: %zu tables of level %u and %zu of level %u, %llu bytes, became %zu "
+              "tables of %llu "
+              "bytes, %.3f s",
+              job->input_count, (unsigned)job->input_level, job->overlap_count,
+              (unsigned)job->output_level, (unsigned long long)input_bytes, outputs->count,
+              (unsigned long long)output_bytes, tm_seconds_since(db, begin_ns));
+}
+
 tamis_status
 tm_compact_run(tamis_db *db, struct tm_compact_job *job, tamis_error *err)
 {
@@ -168,6 +186,7 @@ tm_compact_run(tamis_db *db, struct tm_compact_job *job, tamis_error *err)
     uint64_t *snapshots = NULL;
     size_t snapshot_count = 0;
     uint64_t input_bytes;
+    uint64_t begin_ns = tm_now_ns(db);
     tamis_status status;
 
     version->references++; // so that the inputs live, and is_base looks at what the job was picked from
@@ -191,8 +210,12 @@ tm_compact_run(tamis_db *db, struct tm_compact_job *job, tamis_error *err)
         change.added = &moved;
         change.added_count = 1;
         status = tm_change_apply(db, &change, err);
-        if (status == TAMIS_OK)
+        if (status == TAMIS_OK) {
             tm_count(&db->counters.move_count, 1);
+            tm_report(db, TAMIS_LOG_DEBUG, "table %06llu moved from level %u to level %u",
+                      (unsigned long long)moved.file->number, (unsigned)job->input_level,
+                      (unsigned)job->output_level);
+        }
         goto out;
     }
 
@@ -211,6 +234,8 @@ tm_compact_run(tamis_db *db, struct tm_compact_job *job, tamis_error *err)
     change.added = outputs.adds;
     change.added_count = outputs.count;
     status = tm_change_apply(db, &change, err);
+    if (status == TAMIS_OK)
+        report_job(db, job, input_bytes, &outputs, begin_ns);
     tm_outputs_release(db, &outputs);
 
 out:

@@ -129,6 +129,8 @@ create_handle(const char *path, const tamis_options *options, const struct tm_ru
     db->env.fs = options->fs != NULL ? options->fs : tamis_fs_posix();
     db->env.runtime = runtime;
     db->options = *options;
+    if (options->logger != NULL)
+        db->logger = *options->logger;
     db->snapshots.previous = db->snapshots.next = &db->snapshots;
     runtime->mutex_init(runtime->ctx, &db->mutex);
     runtime->mutex_init(runtime->ctx, &db->view_mutex);
@@ -291,11 +293,29 @@ open_reader(tamis_db *db, tamis_error *err)
     return status;
 }
 
+/* The store is open; no thread runs yet. */
+static void
+report_opened(tamis_db *db, bool was_there, uint64_t begin_ns)
+{
+    uint64_t file_count = 0;
+    uint64_t file_bytes = 0;
+
+    for (uint32_t level = 0; level < TAMIS_LEVEL_COUNT; level++) {
+        file_count += db->version->level[level].file_count;
+        file_bytes += db->version->level[level].file_bytes;
+    }
+    tm_report_now(db, TAMIS_LOG_INFO, "%s %s: %llu tables, %llu bytes, last sequence %llu, %.3f s",
+                  was_there ? "opened" : "created", path_end(db->path),
+                  (unsigned long long)file_count, (unsigned long long)file_bytes,
+                  (unsigned long long)db->last_sequence, tm_seconds_since(db, begin_ns));
+}
+
 static tamis_status
 open_store(tamis_db *db, bool *created_out, tamis_error *err)
 {
     const tamis_fs *fs = db->env.fs;
     enum directory_state state;
+    uint64_t begin_ns = tm_now_ns(db);
     tamis_status status;
 
     status = fs->open_dir(fs->ctx, db->path, db->options.create_if_missing, created_out, &db->dir,
@@ -321,6 +341,7 @@ open_store(tamis_db *db, bool *created_out, tamis_error *err)
     db->table_options.hash_seed = db->hash_seed;
     db->compact_due = true;
     db->compact_pressure = tm_compact_pressure(db->version, &db->policy);
+    report_opened(db, state == DIRECTORY_STORE, begin_ns);
     return start_threads(db, err);
 }
 
@@ -414,6 +435,7 @@ check_idle(tamis_db *db, tamis_error *err)
 tamis_status
 tamis_close(tamis_db *db, tamis_error *err)
 {
+    tamis_error failure = {0};
     tamis_status status;
 
     if (db == NULL)
@@ -427,7 +449,15 @@ tamis_close(tamis_db *db, tamis_error *err)
     tm_lock(db);
     tm_discard_kept(db);
     tm_unlock(db);
-    status = settle_store(db, err);
+    status = settle_store(db, &failure);
+    if (status == TAMIS_OK)
+        tm_report_now(db, TAMIS_LOG_INFO, "closed %s", path_end(db->path));
+    else
+        tm_report_now(db, TAMIS_LOG_ERROR,
+                      "closed %s, but the last writes may not survive a power cut: %s",
+                      path_end(db->path), failure.message);
+    if (status != TAMIS_OK && err != NULL)
+        *err = failure;
     destroy_handle(db);
     return status;
 }

@@ -47,6 +47,9 @@ enum {
     TM_BACKGROUND_THREADS_MAX = 32,
     // Writes that share one append of the log: large enough to share a sync widely, small enough not to delay the first.
     TM_GROUP_BYTES_MAX = 1 << 20,
+    // Messages for the logger that wait for the mutex to be let go.
+    TM_REPORT_COUNT_MAX = 16,
+    TM_REPORT_BYTES_MAX = 512, // an error's message, and as much again around it
 };
 
 /* What reads look at: pinned as a whole, replaced as a whole. */
@@ -109,12 +112,24 @@ struct tm_kept_file {
     uint64_t bytes;
 };
 
+/* Messages for the logger, oldest first. */
+struct tm_report_queue {
+    struct tm_report {
+        tamis_log_level level;
+        char text[TM_REPORT_BYTES_MAX];
+    } reports[TM_REPORT_COUNT_MAX];
+    uint32_t first;
+    uint32_t count;
+    uint32_t delivering; // calls of the logger that are running
+};
+
 struct tm_counters { // atomic, relaxed
     _Atomic uint64_t gets, gets_found, memtable_hits, tables_skipped_by_range, tables_read;
     _Atomic uint64_t user_bytes_written, log_bytes_written;
     _Atomic uint64_t flush_bytes_written, compaction_bytes_written, compaction_bytes_read;
     _Atomic uint64_t flush_count, compaction_count, move_count;
     _Atomic uint64_t slowdown_count, slowdown_ns, stall_count, stall_ns, stall_longest_ns;
+    _Atomic uint64_t background_error_count, unremoved_file_count;
 };
 
 struct tamis_db {
@@ -122,6 +137,7 @@ struct tamis_db {
     struct tm_env env;           // its allocator counts into allocated_bytes
     tamis_allocator user_allocator;
     tamis_options options;
+    tamis_logger logger; // log NULL: none
     char *path;
     size_t path_bytes;           // of the allocation
     tamis_dir *dir;
@@ -163,6 +179,7 @@ struct tamis_db {
     struct tm_kept_file *kept; // E8
     size_t kept_count, kept_capacity;
     bool kept_due;             // try to remove them
+    struct tm_report_queue reports;
     uint32_t active_calls;       // flush, compact_range, wait_idle, verify: close is BUSY meanwhile
 
     // Owned by the leader of the write queue
@@ -200,10 +217,17 @@ tm_lock(tamis_db *db)
     db->env.runtime->lock(db->env.runtime->ctx, &db->mutex);
 }
 
+/** Without the mutex: hand the reports that wait to the logger (report.c). */
+void tm_report_deliver(tamis_db *db);
+
 static inline void
 tm_unlock(tamis_db *db)
 {
+    bool has_reports = db->reports.count != 0;
+
     db->env.runtime->unlock(db->env.runtime->ctx, &db->mutex);
+    if (has_reports)
+        tm_report_deliver(db);
 }
 
 static inline void
@@ -216,6 +240,10 @@ tm_notify(tamis_db *db)
 static inline void
 tm_wait(tamis_db *db, struct tm_cond *cond, bool (*predicate)(void *arg), void *arg)
 {
+    if (db->reports.count != 0) { // the wait may be long
+        tm_unlock(db);
+        tm_lock(db);
+    }
     db->env.runtime->wait(db->env.runtime->ctx, cond, &db->mutex, predicate, arg);
 }
 
@@ -242,8 +270,27 @@ TAMIS_NODISCARD tamis_status tm_check_process(const tamis_db *db, tamis_error *e
 TAMIS_NODISCARD tamis_status tm_check_writable(const tamis_db *db, tamis_error *err);
 /** Copy a stored failure out; returns its code. */
 tamis_status tm_stored_failure(const tamis_error *stored, tamis_error *err);
-/** With the mutex held: store the first failure (E5) and wake everybody. */
+/** With the mutex held: store the first failure (E5), report it and wake everybody. */
 void tm_set_failure(tamis_db *db, tamis_status status, const tamis_error *err);
+
+/* ---- report.c ------------------------------------------------------------------------------------- */
+
+/** With the mutex held: the logger hears it when the mutex is let go. */
+void tm_report(tamis_db *db, tamis_log_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/** Without the mutex. */
+void tm_report_now(tamis_db *db, tamis_log_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/** Without the mutex: remove a file that nothing needs. Failing is no failure: it is reported and counted, and the next open
+ *  tries again. */
+void tm_remove_unneeded(tamis_db *db, enum tm_name_kind kind, uint64_t number);
+/** For reports. */
+double tm_seconds_since(const tamis_db *db, uint64_t begin_ns);
+static inline uint64_t
+tm_now_ns(const tamis_db *db)
+{
+    return db->env.runtime->now_ns(db->env.runtime->ctx);
+}
 
 /* ---- view.c --------------------------------------------------------------------------------------- */
 

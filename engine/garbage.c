@@ -26,15 +26,6 @@ tm_has_readers(tamis_db *db)
     return found;
 }
 
-static void
-remove_file(tamis_db *db, enum tm_name_kind kind, uint64_t number)
-{
-    char name[TM_NAME_BYTES_MAX];
-
-    // Nobody needs it; if it stays, the next open removes it.
-    (void)db->env.fs->remove(db->env.fs->ctx, db->dir, tm_name_make(kind, number, name), NULL);
-}
-
 static uint64_t
 file_bytes(tamis_db *db, enum tm_name_kind kind, uint64_t number)
 {
@@ -83,7 +74,7 @@ tm_discard_file(tamis_db *db, enum tm_name_kind kind, uint64_t number)
     tm_unlock(db);
     keeps = tm_has_readers(db);
     if (!keeps)
-        remove_file(db, kind, number);
+        tm_remove_unneeded(db, kind, number);
     tm_lock(db);
     if (keeps)
         tm_keep_file(db, kind, number);
@@ -109,7 +100,7 @@ tm_discard_kept(tamis_db *db)
         db->kept_count--;
         memmove(db->kept, db->kept + 1, db->kept_count * sizeof *db->kept);
         tm_unlock(db);
-        remove_file(db, file.kind, file.number);
+        tm_remove_unneeded(db, file.kind, file.number);
         tm_lock(db);
     }
     db->purging--;

@@ -52,6 +52,11 @@ tm_file_open(tamis_db *db, uint64_t number, struct tm_table_facts *facts,
     file->facts = *facts;
     file->facts.range_count = tm_table_facts(file->table)->range_count; // not in the manifest
     memset(facts, 0, sizeof *facts);
+    if (tm_table_filter_damage(file->table) != TAMIS_FILTER_SOUND)
+        tm_report_now(
+            db, TAMIS_LOG_WARNING,
+            "%s: filter: %s: it answers \"maybe\", lookups read more; compacting makes a new one",
+            name, tamis_filter_damage_name(tm_table_filter_damage(file->table)));
     file->false_positive_rate_theory =
         tamis_theory_false_positive_rate(&tm_table_filter_info(file->table)->geometry);
     *file_out = file;
@@ -86,16 +91,6 @@ tm_outputs_release(tamis_db *db, struct tm_outputs *outputs)
     memset(outputs, 0, sizeof *outputs);
 }
 
-static void
-remove_table(tamis_db *db, uint64_t number)
-{
-    char name[TM_NAME_BYTES_MAX];
-
-    tm_name_make(TM_NAME_TABLE, number, name);
-    // No manifest names it; if it stays, the next open removes it.
-    (void)db->env.fs->remove(db->env.fs->ctx, db->dir, name, NULL);
-}
-
 void
 tm_outputs_discard(tamis_db *db, struct tm_outputs *outputs)
 {
@@ -103,7 +98,7 @@ tm_outputs_discard(tamis_db *db, struct tm_outputs *outputs)
         uint64_t number = outputs->adds[i].file->number;
 
         tm_file_destroy(&db->env, outputs->adds[i].file);
-        remove_table(db, number);
+        tm_remove_unneeded(db, TM_NAME_TABLE, number); // no manifest names it
     }
     tm_outputs_release(db, outputs);
 }
@@ -206,7 +201,7 @@ finish_output(struct merge *merge, const tamis_slice *to, tamis_error *err)
             tm_file_destroy(&db->env, file);
     }
     if (status != TAMIS_OK)
-        remove_table(db, merge->number);
+        tm_remove_unneeded(db, TM_NAME_TABLE, merge->number);
     tm_table_facts_release(&db->env, &facts);
     return status;
 }

@@ -130,6 +130,13 @@ tm_options_check(const tamis_options *given, tamis_options *options, tamis_error
         (options->allocator->alloc == NULL || options->allocator->resize == NULL ||
          options->allocator->release == NULL))
         return TM_FAIL(err, TAMIS_INVALID, "allocator: expected three functions, found NULL");
+    if (options->logger != NULL &&
+        (options->logger->log == NULL || options->logger->least < TAMIS_LOG_ERROR ||
+         options->logger->least > TAMIS_LOG_DEBUG))
+        return TM_FAIL(err, TAMIS_INVALID,
+                       "logger: expected a function and a least level 0..%d, found %s and %d",
+                       (int)TAMIS_LOG_DEBUG, options->logger->log != NULL ? "one" : "NULL",
+                       (int)options->logger->least);
     if (options->fs != NULL && options->fs->struct_size != sizeof *options->fs)
         return TM_FAIL(err, TAMIS_INVALID, "fs: expected struct_size %zu, found %u",
                        sizeof *options->fs, (unsigned)options->fs->struct_size);

@@ -482,6 +482,11 @@ judge_end(struct replay *replay, size_t index, struct tm_record_reader *reader, 
                        reader->stop != NULL ? reader->stop : "the file ends",
                        synced_bytes == UINT64_MAX ? "a later log" : "more of it");
     replay->cut |= cuts;
+    if (cuts || reader->stop != NULL)
+        tm_report_now(replay->db, cuts ? TAMIS_LOG_WARNING : TAMIS_LOG_INFO,
+                      "%s: offset %llu: the crash cut here (%s); what followed was never synced",
+                      reader->name, (unsigned long long)reader->end_offset,
+                      reader->stop != NULL ? reader->stop : "the file ends");
     return TAMIS_OK;
 }
 
@@ -715,6 +720,20 @@ remove_leftovers(tamis_db *db, const struct tm_listing *listing, uint64_t log_nu
 
 /* ---- Recovery ------------------------------------------------------------------------------------- */
 
+static void
+report_replay(const struct replay *replay, uint64_t begin_ns)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < replay->outputs.count; i++)
+        bytes += replay->outputs.adds[i].file->facts.file_bytes;
+    tm_report_now(
+        replay->db, TAMIS_LOG_INFO,
+        "recovery: %zu logs with %llu operations became %zu tables of %llu bytes, %.3f s",
+        replay->count, (unsigned long long)(replay->last_sequence - replay->state->last_sequence),
+        replay->outputs.count, (unsigned long long)bytes, tm_seconds_since(replay->db, begin_ns));
+}
+
 /* The recovered tables join the version. */
 static tamis_status
 add_outputs(tamis_db *db, struct tm_outputs *outputs, tamis_error *err)
@@ -779,11 +798,8 @@ remove_new_files(tamis_db *db, uint64_t first_number, uint64_t manifest_number)
         current != manifest_number)
         return;
     for (uint64_t number = first_number; number < db->next_file_number; number++)
-        for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-            char name[TM_NAME_BYTES_MAX];
-
-            (void)remove_named(db, tm_name_make(kinds[i], number, name), NULL); // after the first error
-        }
+        for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+            tm_remove_unneeded(db, kinds[i], number);
 }
 
 tamis_status
@@ -794,6 +810,7 @@ tm_recover(tamis_db *db, tamis_error *err)
     struct replay replay = {.db = db, .state = &state, .listing = &listing};
     uint64_t manifest_number;
     uint64_t first_number = UINT64_MAX; // of what is made here
+    uint64_t begin_ns = tm_now_ns(db);
     tamis_status status;
 
     status = tm_manifest_load(&db->env, db->dir, &state, &manifest_number, err);
@@ -828,6 +845,8 @@ tm_recover(tamis_db *db, tamis_error *err)
     status = remove_settled_leftovers(db, &listing, &state, manifest_number, err); // Y1
     if (status == TAMIS_OK)
         status = spill(&replay, err);
+    if (status == TAMIS_OK)
+        report_replay(&replay, begin_ns);
     if (status == TAMIS_OK)
         status = add_outputs(db, &replay.outputs, err);
     if (status != TAMIS_OK)

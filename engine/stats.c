@@ -95,12 +95,13 @@ fill_counters(tamis_db *db, tamis_stats *stats)
     stats->stall_count = tm_counted(&counters->stall_count);
     stats->stall_ns = tm_counted(&counters->stall_ns);
     stats->stall_longest_ns = tm_counted(&counters->stall_longest_ns);
+    stats->background_error_count = tm_counted(&counters->background_error_count);
+    stats->unremoved_file_count = tm_counted(&counters->unremoved_file_count);
 }
 
 tamis_status
 tamis_get_stats(tamis_db *db, tamis_stats *stats, tamis_error *err)
 {
-    const tamis_error *failure;
     struct tm_view *view;
     uint64_t sequence;
     tamis_status status = tm_check_process(db, err);
@@ -124,15 +125,14 @@ tamis_get_stats(tamis_db *db, tamis_stats *stats, tamis_error *err)
     tm_view_unref(db, view);
 
     tm_lock(db);
-    failure = db->failure.code != TAMIS_OK       ? &db->failure
-              : db->flush_error.code != TAMIS_OK ? &db->flush_error
-                                                 : &db->compact_error;
-    stats->background_status = failure->code;
-    memcpy(stats->background_message, failure->message, sizeof stats->background_message);
+    stats->background_error = db->failure.code != TAMIS_OK       ? db->failure
+                              : db->flush_error.code != TAMIS_OK ? db->flush_error
+                                                                 : db->compact_error;
     stats->reader_files_kept = db->kept_count;
     for (size_t i = 0; i < db->kept_count; i++)
         stats->reader_bytes_kept += db->kept[i].bytes;
     tm_unlock(db);
+    stats->background_status = stats->background_error.code;
     return TAMIS_OK;
 }
 

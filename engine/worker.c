@@ -15,6 +15,17 @@
 
 #include "engine/db_internal.h"
 
+/* With the mutex held. A failure that is final was reported where it was stored. */
+static void
+report_background_error(tamis_db *db, const char *what, tamis_status status, const tamis_error *err)
+{
+    if (db->failure.code != TAMIS_OK)
+        return;
+    tm_count(&db->counters.background_error_count, 1);
+    tm_report(db, TAMIS_LOG_ERROR, "%s failed: %s: %s", what, tamis_status_name(status),
+              err->message);
+}
+
 /* ---- Flush ---------------------------------------------------------------------------------------- */
 
 static bool
@@ -91,6 +102,8 @@ flush_imm(tamis_db *db)
     uint64_t *snapshots = NULL;
     size_t snapshot_count = 0;
     uint64_t log_number = db->manifest_log_number;
+    uint64_t begin_ns = tm_now_ns(db);
+    uint64_t entry_count = tm_memtable_entry_count(db->imm);
     tamis_error err;
     tamis_status status;
 
@@ -114,11 +127,15 @@ flush_imm(tamis_db *db)
         if (status == TAMIS_OK) {
             tm_count(&db->counters.flush_count, 1);
             tm_count(&db->counters.flush_bytes_written, bytes);
+            tm_report(db, TAMIS_LOG_INFO, "flush: %llu entries, a table of %llu bytes, %.3f s",
+                      (unsigned long long)entry_count, (unsigned long long)bytes,
+                      tm_seconds_since(db, begin_ns));
         }
     }
     if (status != TAMIS_OK) {
         db->flush_error = err;
         db->flush_error.code = status;
+        report_background_error(db, "flush", status, &err);
     } else {
         if (db->compact_error.code == TAMIS_NO_SPACE || db->compact_error.code == TAMIS_NO_MEMORY ||
             db->compact_error.code == TAMIS_IO)
@@ -223,6 +240,8 @@ serve_request(tamis_db *db)
     if (status != TAMIS_OK || !found) {
         if (status == TAMIS_OK && db->compact_error.code != TAMIS_OK)
             resume_compaction(db);
+        else if (status != TAMIS_OK && !atomic_load_explicit(&db->closing, memory_order_relaxed))
+            report_background_error(db, "compaction", status, &err);
         finish_request(db, status, &err);
     }
 }
@@ -259,6 +278,7 @@ compact_once(tamis_db *db)
         !atomic_load_explicit(&db->closing, memory_order_relaxed)) {
         db->compact_error = err;
         db->compact_error.code = status;
+        report_background_error(db, "compaction", status, &err);
         tm_notify(db);
     }
 }
@@ -399,6 +419,8 @@ is_idle(void *arg)
 {
     tamis_db *db = arg;
 
+    if (db->reports.count != 0 || db->reports.delivering != 0)
+        return false; // what was done is also told
     if (db->failure.code != TAMIS_OK)
         return db->running_jobs == NULL && !db->manifest_busy;
     return db->old_wal.number == 0 && (db->imm == NULL || db->flush_error.code != TAMIS_OK) &&

@@ -198,6 +198,10 @@ rotate(tamis_db *db, tamis_error *err)
     db->wal = wal;
     db->imm = db->mem;
     db->imm_last_sequence = db->last_sequence;
+    tm_report(db, TAMIS_LOG_DEBUG,
+              "log %06llu follows log %06llu, a memtable of %llu bytes waits to be flushed",
+              (unsigned long long)number, (unsigned long long)db->old_wal.number,
+              (unsigned long long)tm_memtable_bytes(db->mem));
     db->mem = mem;
     mem = NULL;
     tm_view_publish(db, view);

@@ -75,7 +75,7 @@ print_text(const tamis_stats *stats)
                stats->filters_damaged);
     if (stats->background_status != TAMIS_OK)
         printf("\nbackground work stopped: %s: %s\n", tamis_status_name(stats->background_status),
-               stats->background_message);
+               stats->background_error.message);
 }
 
 static void
@@ -127,7 +127,7 @@ print_json(const tamis_stats *stats)
     cli_json_count("filters_asked_max", expect_reads(stats).filters_asked_max);
     cli_json_number("files_read_per_missing_key_theory", expect_reads(stats).false_reads);
     cli_json_text("background_status", tamis_status_name(stats->background_status));
-    cli_json_text("background_message", stats->background_message);
+    cli_json_text("background_message", stats->background_error.message);
     cli_json_end();
 }
 

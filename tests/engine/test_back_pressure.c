@@ -170,7 +170,7 @@ overwrite_until_full(struct rng *rng)
     }
     check_status(tamis_wait_idle(db, &err), TAMIS_NO_SPACE, err);
     ck_assert_int_eq(get_stats().background_status, TAMIS_NO_SPACE);
-    ck_assert_str_eq(get_stats().background_message, "no space for a merge");
+    ck_assert_str_eq(get_stats().background_error.message, "no space for a merge");
 }
 
 START_TEST(a_compaction_without_space_neither_slows_nor_stops_writers_and_goes_on_when_asked)
@@ -197,7 +197,7 @@ START_TEST(a_compaction_without_space_neither_slows_nor_stops_writers_and_goes_o
     check_ok(tamis_wait_idle(db, &err), err);
     stats = get_stats();
     ck_assert_int_eq(stats.background_status, TAMIS_OK);
-    ck_assert_str_eq(stats.background_message, "");
+    ck_assert_str_eq(stats.background_error.message, "");
     ck_assert_uint_eq(stats.level[0].file_count, 0);
     end();
 }

@@ -551,8 +551,8 @@ START_TEST(a_compaction_that_finds_no_room_pauses_itself_and_not_the_writers)
     tamis_stats_init(&stats);
     check_ok(tamis_get_stats(db, &stats, &err), err);
     ck_assert_int_eq(stats.background_status, TAMIS_NO_SPACE);
-    ck_assert_str_eq(stats.background_message, err.message);
-    ck_assert_ptr_nonnull(strstr(stats.background_message, ".sst"));
+    ck_assert_str_eq(stats.background_error.message, err.message);
+    ck_assert_ptr_nonnull(strstr(stats.background_error.message, ".sst"));
     ck_assert_uint_eq(stats.compaction_count, 0);
     put_ok(10, 10, 3000);
     check_keys(20);
@@ -562,7 +562,7 @@ START_TEST(a_compaction_that_finds_no_room_pauses_itself_and_not_the_writers)
     check_ok(tamis_wait_idle(db, &err), err);
     check_ok(tamis_get_stats(db, &stats, &err), err);
     ck_assert_int_eq(stats.background_status, TAMIS_OK);
-    ck_assert_str_eq(stats.background_message, "");
+    ck_assert_str_eq(stats.background_error.message, "");
     ck_assert_uint_gt(stats.compaction_count, 0);
     check_keys(20);
     end();

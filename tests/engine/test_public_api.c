@@ -259,6 +259,7 @@ START_TEST(defaults_are_what_the_header_says)
     ck_assert_int_eq(options.compression, TAMIS_COMPRESSION_LZ4);
     ck_assert_ptr_null(options.allocator);
     ck_assert_ptr_null(options.fs);
+    ck_assert_ptr_null(options.logger);
     tamis_write_options_init(&write_options);
     ck_assert(!write_options.sync);
     tamis_read_options_init(&read_options);
@@ -594,6 +595,31 @@ START_TEST(an_option_out_of_its_range_is_refused_and_nothing_is_made)
     with_each(expect_refused, filter_false_positive_rate, -0.01, 0.9e-6, 0.51, 1, nan, infinity);
     with_each(expect_refused, compression, 2, 1000);
     open_store();
+}
+END_TEST
+
+static void
+hear_nothing(void *ctx, tamis_log_level level, const char *message)
+{
+    (void)ctx;
+    (void)level;
+    (void)message;
+}
+
+START_TEST(a_half_made_logger_is_refused)
+{
+    tamis_logger logger = {NULL, NULL, TAMIS_LOG_INFO};
+
+    options.logger = &logger;
+    expect_refused();
+    logger.log = hear_nothing;
+    logger.least = (tamis_log_level)(TAMIS_LOG_DEBUG + 1);
+    expect_refused();
+    logger.least = (tamis_log_level)-1;
+    expect_refused();
+    logger.least = TAMIS_LOG_DEBUG;
+    open_store();
+    close_store();
 }
 END_TEST
 
@@ -1256,6 +1282,7 @@ main(void)
     tcase_add_test(tests, a_message_says_what_is_wrong_however_long_the_path);
     tcase_add_test(tests, a_message_shows_no_control_character_of_a_path);
     tcase_add_test(tests, an_option_out_of_its_range_is_refused_and_nothing_is_made);
+    tcase_add_test(tests, a_half_made_logger_is_refused);
     tcase_add_test(tests, a_half_made_allocator_or_file_system_is_refused);
     tcase_add_test(tests, both_ends_of_the_range_of_an_option_work);
     tcase_add_test(tests, the_write_buffer_decides_how_many_tables_are_written);

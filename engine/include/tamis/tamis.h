@@ -91,6 +91,29 @@ typedef enum tamis_compression {
     TAMIS_COMPRESSION_LZ4 = 1, // per block, kept where it saves an eighth
 } tamis_compression;
 
+/** How much a message matters; a logger hears its least level and everything before it. */
+typedef enum tamis_log_level {
+    TAMIS_LOG_ERROR = 0,   // background work failed: writes, flushes or compaction stand still
+    TAMIS_LOG_WARNING = 1, // the store works, but not as well or not as clean as it should
+    TAMIS_LOG_INFO =
+        2, // opened, closed, recovered, flushed, compacted: with tables, bytes and seconds
+    TAMIS_LOG_DEBUG = 3, // a new log, a table moved without being rewritten
+} tamis_log_level;
+
+/**
+ * Where a store tells what it does by itself. Reads tell nothing. A failure that a call returns is not told as well, unless it is one
+ * of background work; that is in the statistics too (background_error, background_error_count).
+ *
+ * `log` is called from any thread, several at once, the user's in open, write and close among them; never with a lock of the store
+ * held. It must not call the store, which may be waiting for it. `message` is one line without its end, UTF-8 where
+ * the path is, shorter than 512 bytes, borrowed for the call.
+ */
+typedef struct tamis_logger {
+    void *ctx;
+    void (*log)(void *ctx, tamis_log_level level, const char *message);
+    tamis_log_level least;
+} tamis_logger;
+
 /** How to open a store. Initialise with tamis_options_init(), change what you must. Copied at open. */
 typedef struct tamis_options {
     uint32_t struct_size;
@@ -139,6 +162,8 @@ typedef struct tamis_options {
 
     const tamis_allocator *allocator; // NULL (default): malloc. Copied at open
     const tamis_fs *fs;               // NULL (default): tamis_fs_posix(). Borrowed until close
+    const tamis_logger
+        *logger; // NULL (default): nothing is told. Copied at open; its ctx is used until close
 } tamis_options;
 
 TAMIS_API void tamis_options_init(tamis_options *options);
@@ -453,8 +478,13 @@ typedef struct tamis_stats {
         reader_files_kept; // files that nothing needs but read-only handles that may be open somewhere
     uint64_t reader_bytes_kept; // their lengths
     uint64_t last_sequence;
-    tamis_status background_status; // the first failure that stopped background work or writes
-    char background_message[256];   // what it said; empty with OK
+    tamis_status
+        background_status; // the first failure that stopped background work or writes, while it does
+    tamis_error background_error; // the same, in full
+    uint64_t
+        background_error_count; // failures of flush, compaction, log and manifest since opening, those that passed too
+    uint64_t
+        unremoved_file_count; // files that nothing needs and that could not be removed; the next open tries again
 } tamis_stats;
 
 TAMIS_API void tamis_stats_init(tamis_stats *stats);

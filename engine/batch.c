@@ -102,6 +102,20 @@ append_piece(struct tm_buf *buf, const void *data, size_t length)
     buf->length += length;
 }
 
+/* Whether `length` bytes of `count` operations more are within the limits of a batch. */
+static tamis_status
+check_room(const tamis_batch *batch, size_t length, size_t count, tamis_error *err)
+{
+    if (length > TAMIS_BATCH_BYTES_MAX - batch->operations.length)
+        return TM_FAIL(err, TAMIS_TOO_LARGE, "batch of %zu bytes and %zu more; the limit is %zu",
+                       batch->operations.length, length, TAMIS_BATCH_BYTES_MAX);
+    if (count > TAMIS_BATCH_COUNT_MAX - batch->count)
+        return TM_FAIL(err, TAMIS_TOO_LARGE,
+                       "batch of %zu operations and %zu more; the limit is %zu", batch->count,
+                       count, TAMIS_BATCH_COUNT_MAX);
+    return TAMIS_OK;
+}
+
 static tamis_status
 batch_add(tamis_batch *batch, enum tm_kind kind, tamis_slice key, tamis_slice value,
           tamis_error *err)
@@ -120,13 +134,9 @@ batch_add(tamis_batch *batch, enum tm_kind kind, tamis_slice key, tamis_slice va
     head_length = tm_operation_head(head, kind, key.length);
     middle_length = tm_operation_has_value(kind) ? tm_operation_middle(middle, value.length) : 0;
     length = head_length + key.length + middle_length + value.length;
-    if (length > TAMIS_BATCH_BYTES_MAX - batch->operations.length)
-        return TM_FAIL(err, TAMIS_TOO_LARGE, "batch of %zu bytes and %zu more; the limit is %zu",
-                       batch->operations.length, length, TAMIS_BATCH_BYTES_MAX);
-    if (batch->count >= TAMIS_BATCH_COUNT_MAX)
-        return TM_FAIL(err, TAMIS_TOO_LARGE, "batch of more than %zu operations",
-                       TAMIS_BATCH_COUNT_MAX);
-    status = tm_buf_reserve(&batch->env, &batch->operations, length, err); // A1
+    status = check_room(batch, length, 1, err);
+    if (status == TAMIS_OK)
+        status = tm_buf_reserve(&batch->env, &batch->operations, length, err); // A1
     if (status != TAMIS_OK)
         return status;
     append_piece(&batch->operations, head, head_length);
@@ -161,6 +171,49 @@ tamis_batch_delete_range(tamis_batch *batch, tamis_slice from, tamis_slice to, t
     if (status != TAMIS_OK || tm_slice_compare(from, to) >= 0)
         return status;
     return batch_add(batch, TM_KIND_DELETE_RANGE, from, to, err);
+}
+
+tamis_status
+tamis_batch_append(tamis_batch *batch, const tamis_batch *more, tamis_error *err)
+{
+    size_t length = more->operations.length; // `more` may be `batch`
+    size_t count = more->count;
+    size_t range_count = more->range_count;
+    size_t user_bytes = more->user_bytes;
+    tamis_status status = check_room(batch, length, count, err);
+
+    if (status == TAMIS_OK)
+        status = tm_buf_reserve(&batch->env, &batch->operations, length, err); // A1
+    if (status != TAMIS_OK)
+        return status;
+    append_piece(&batch->operations, more->operations.data, length);
+    batch->count += count;
+    batch->range_count += range_count;
+    batch->user_bytes += user_bytes;
+    return TAMIS_OK;
+}
+
+void
+tamis_batch_visit(const tamis_batch *batch,
+                  bool (*visit)(void *arg, const tamis_operation *operation), void *arg)
+{
+    tamis_slice operations = tm_batch_operations(batch);
+    struct tm_batch_cursor cursor = {operations.data,
+                                     (const uint8_t *)operations.data + operations.length};
+    struct tm_entry entry;
+
+    while (tm_batch_next(&cursor, &entry) == 1) {
+        tamis_operation operation = {
+            entry.kind == TM_KIND_PUT      ? TAMIS_OPERATION_PUT
+            : entry.kind == TM_KIND_DELETE ? TAMIS_OPERATION_DELETE
+                                           : TAMIS_OPERATION_DELETE_RANGE,
+            entry.key,
+            entry.value,
+        };
+
+        if (!visit(arg, &operation))
+            return;
+    }
 }
 
 size_t

@@ -173,6 +173,102 @@ START_TEST(a_batch_gives_back_its_operations_in_order)
 }
 END_TEST
 
+struct visit {
+    struct tm_batch_cursor expected;
+    size_t count;
+    size_t stop_after;
+};
+
+static bool
+expect_next(void *arg, const tamis_operation *operation)
+{
+    struct visit *visit = arg;
+    struct tm_entry entry;
+
+    ck_assert_int_eq(tm_batch_next(&visit->expected, &entry), 1);
+    ck_assert_int_eq(operation->kind,
+                     entry.kind == TM_KIND_PUT ? TAMIS_OPERATION_PUT : TAMIS_OPERATION_DELETE);
+    ck_assert(tm_slice_equal(operation->key, entry.key));
+    ck_assert(tm_slice_equal(operation->value, entry.value));
+    return ++visit->count < visit->stop_after;
+}
+
+START_TEST(a_visitor_sees_the_operations_in_order_until_it_has_enough)
+{
+    static uint8_t key_bytes[300];
+    static uint8_t value_bytes[40000];
+    struct rng rng =
+        rng_from(rng_seed("a_visitor_sees_the_operations_in_order_until_it_has_enough", 2));
+    tamis_batch *batch = make_batch();
+    struct visit visit = {.stop_after = SIZE_MAX};
+
+    tamis_batch_visit(batch, expect_next, &visit);
+    ck_assert_uint_eq(visit.count, 0);
+    for (int i = 0; i < 50; i++) {
+        tamis_slice key;
+        tamis_slice value;
+
+        if (next_operation(&rng, key_bytes, value_bytes, &key, &value) == TM_KIND_PUT)
+            check_ok(tamis_batch_put(batch, key, value, &err), err);
+        else
+            check_ok(tamis_batch_delete(batch, key, &err), err);
+    }
+    visit.expected = cursor_over(tm_batch_operations(batch).data, tamis_batch_bytes(batch));
+    tamis_batch_visit(batch, expect_next, &visit);
+    ck_assert_uint_eq(visit.count, 50);
+    visit = (struct visit){cursor_over(tm_batch_operations(batch).data, tamis_batch_bytes(batch)),
+                           0, 7};
+    tamis_batch_visit(batch, expect_next, &visit);
+    ck_assert_uint_eq(visit.count, 7);
+    tamis_batch_destroy(batch);
+}
+END_TEST
+
+START_TEST(an_appended_batch_stands_behind_what_was_there)
+{
+    tamis_batch *batch = make_batch();
+    tamis_batch *more = make_batch();
+    tamis_batch *whole = make_batch();
+
+    check_ok(tamis_batch_append(batch, more, &err), err); // nothing to nothing
+    ck_assert_uint_eq(tamis_batch_count(batch), 0);
+    check_ok(tamis_batch_put(batch, tm_slice("a", 1), tm_slice("one", 3), &err), err);
+    check_ok(tamis_batch_put(more, tm_slice("a", 1), tm_slice("two", 3), &err), err);
+    check_ok(tamis_batch_delete(more, tm_slice("b", 1), &err), err);
+    check_ok(tamis_batch_append(batch, more, &err), err);
+    check_ok(tamis_batch_append(batch, batch, &err), err); // its own
+    for (int i = 0; i < 2; i++) {
+        check_ok(tamis_batch_put(whole, tm_slice("a", 1), tm_slice("one", 3), &err), err);
+        check_ok(tamis_batch_put(whole, tm_slice("a", 1), tm_slice("two", 3), &err), err);
+        check_ok(tamis_batch_delete(whole, tm_slice("b", 1), &err), err);
+    }
+    ck_assert_uint_eq(tamis_batch_count(batch), 6);
+    ck_assert_uint_eq(tm_batch_user_bytes(batch), tm_batch_user_bytes(whole));
+    ck_assert(tm_slice_equal(tm_batch_operations(batch), tm_batch_operations(whole)));
+    ck_assert_uint_eq(tamis_batch_count(more), 2);
+    tamis_batch_destroy(whole);
+    tamis_batch_destroy(more);
+    tamis_batch_destroy(batch);
+}
+END_TEST
+
+START_TEST(an_append_beyond_the_limits_leaves_the_batch_unchanged)
+{
+    tamis_batch *batch = make_batch();
+
+    check_ok(tamis_batch_delete(batch, tm_slice("k", 1), &err), err);
+    while (2 * tamis_batch_count(batch) <= TAMIS_BATCH_COUNT_MAX) // 2^24 of 3 bytes
+        check_ok(tamis_batch_append(batch, batch, &err), err);
+    ck_assert_uint_eq(tamis_batch_count(batch), TAMIS_BATCH_COUNT_MAX);
+    check_status(tamis_batch_append(batch, batch, &err), TAMIS_TOO_LARGE, err);
+    ck_assert_str_eq(err.message,
+                     "batch of 16777216 operations and 16777216 more; the limit is 16777216");
+    ck_assert_uint_eq(tamis_batch_count(batch), TAMIS_BATCH_COUNT_MAX);
+    ck_assert_uint_eq(tamis_batch_bytes(batch), 3 * TAMIS_BATCH_COUNT_MAX);
+    tamis_batch_destroy(batch);
+}
+END_TEST
+
 START_TEST(keys_and_values_at_the_limit_pass_and_one_byte_more_does_not)
 {
     // Only lengths are looked at.
@@ -302,6 +398,9 @@ START_TEST(a_batch_has_a_limit_of_bytes)
     check_ok(tamis_batch_delete(batch, tm_slice(NULL, 0), &err), err);
     ck_assert_uint_eq(tamis_batch_bytes(batch), TAMIS_BATCH_BYTES_MAX);
     check_status(tamis_batch_delete(batch, tm_slice(NULL, 0), &err), TAMIS_TOO_LARGE, err);
+    check_status(tamis_batch_append(batch, batch, &err), TAMIS_TOO_LARGE, err);
+    ck_assert_uint_eq(tamis_batch_bytes(batch), TAMIS_BATCH_BYTES_MAX);
+    ck_assert_uint_eq(tamis_batch_count(batch), 3);
     tamis_batch_destroy(batch);
     munmap(zeros, TAMIS_VALUE_BYTES_MAX);
     close(descriptor);
@@ -508,6 +607,9 @@ main(void)
     tcase_add_test(tests, a_new_batch_is_empty);
     tcase_add_test(tests, bytes_of_a_batch_never_change);
     tcase_add_test(tests, a_batch_gives_back_its_operations_in_order);
+    tcase_add_test(tests, a_visitor_sees_the_operations_in_order_until_it_has_enough);
+    tcase_add_test(tests, an_appended_batch_stands_behind_what_was_there);
+    tcase_add_test(tests, an_append_beyond_the_limits_leaves_the_batch_unchanged);
     tcase_add_test(tests, keys_and_values_at_the_limit_pass_and_one_byte_more_does_not);
     tcase_add_test(tests, an_operation_that_is_too_large_leaves_the_batch_unchanged);
     tcase_add_test(tests, a_batch_has_a_limit_of_operations);

@@ -273,6 +273,10 @@ TAMIS_NODISCARD TAMIS_API tamis_status tamis_delete_range(tamis_db *db,
 
 /* ---- Batches -------------------------------------------------------------------------------------- */
 
+/*
+ * A batch holds whole operations, in their order, and belongs to one thread at a time. What is refused (TOO_LARGE, NO_MEMORY) leaves
+ * it as it was. It can be written again and again, to any store, and be cleared and filled anew: clearing keeps its memory.
+ */
 typedef struct tamis_batch tamis_batch; // puts and deletes that take effect together, in their order
 
 /** Make an empty batch. allocator NULL: malloc; copied. OK or NO_MEMORY; free with tamis_batch_destroy(). */
@@ -290,6 +294,31 @@ TAMIS_NODISCARD TAMIS_API tamis_status tamis_batch_delete(tamis_batch *batch, ta
 TAMIS_NODISCARD TAMIS_API tamis_status tamis_batch_delete_range(tamis_batch *batch,
                                                                 tamis_slice from, tamis_slice to,
                                                                 tamis_error *err);
+/**
+ * Add the operations of `more` behind those of `batch`.
+ *
+ * @param more  borrowed, unchanged; may be `batch` itself, whose operations are then doubled
+ * @return OK; TOO_LARGE (the two together), NO_MEMORY: unchanged
+ */
+TAMIS_NODISCARD TAMIS_API tamis_status tamis_batch_append(tamis_batch *batch,
+                                                          const tamis_batch *more,
+                                                          tamis_error *err);
+
+typedef enum tamis_operation_kind {
+    TAMIS_OPERATION_PUT = 1,
+    TAMIS_OPERATION_DELETE = 2,       // no value
+    TAMIS_OPERATION_DELETE_RANGE = 3, // from key up to value, exclusive
+} tamis_operation_kind;
+
+typedef struct tamis_operation {
+    tamis_operation_kind kind;
+    tamis_slice key, value; // borrowed from the batch, until it changes
+} tamis_operation;
+
+/** Call `visit` for each operation in its order; false stops. It must not change the batch. */
+TAMIS_API void tamis_batch_visit(const tamis_batch *batch,
+                                 bool (*visit)(void *arg, const tamis_operation *operation),
+                                 void *arg);
 TAMIS_API size_t tamis_batch_count(const tamis_batch *batch); // operations
 TAMIS_API size_t tamis_batch_bytes(const tamis_batch *batch); // counted against TAMIS_BATCH_BYTES_MAX
 

@@ -432,10 +432,34 @@ check_idle(tamis_db *db, tamis_error *err)
     return status;
 }
 
+static bool
+has_unlogged(tamis_db *db)
+{
+    bool has;
+
+    tm_lock(db);
+    has = db->mem_has_unlogged || (db->imm != NULL && db->imm_has_unlogged);
+    tm_unlock(db);
+    return has;
+}
+
+/* Writes that asked for no log are in memory only. */
+static tamis_status
+flush_unlogged(tamis_db *db, tamis_error *err)
+{
+    tamis_status status = TAMIS_OK;
+
+    for (int tries = 0; tries < 2 && has_unlogged(db);
+         tries++) // the first may only be told of an earlier failure
+        status = tamis_flush(db, err);
+    return status;
+}
+
 tamis_status
 tamis_close(tamis_db *db, tamis_error *err)
 {
     tamis_error failure = {0};
+    tamis_status flush_status;
     tamis_status status;
 
     if (db == NULL)
@@ -445,16 +469,18 @@ tamis_close(tamis_db *db, tamis_error *err)
         status = check_idle(db, err);
     if (status != TAMIS_OK)
         return status;
+    flush_status = flush_unlogged(db, &failure);
     stop_threads(db);
     tm_lock(db);
     tm_discard_kept(db);
     tm_unlock(db);
-    status = settle_store(db, &failure);
+    status = settle_store(db, flush_status == TAMIS_OK ? &failure : NULL);
+    if (flush_status != TAMIS_OK)
+        status = flush_status;
     if (status == TAMIS_OK)
         tm_report_now(db, TAMIS_LOG_INFO, "closed %s", path_end(db->path));
     else
-        tm_report_now(db, TAMIS_LOG_ERROR,
-                      "closed %s, but the last writes may not survive a power cut: %s",
+        tm_report_now(db, TAMIS_LOG_ERROR, "closed %s, but the last writes may be lost: %s",
                       path_end(db->path), failure.message);
     if (status != TAMIS_OK && err != NULL)
         *err = failure;

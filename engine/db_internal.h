@@ -82,6 +82,7 @@ struct tm_write {
     uint32_t range_count;       // of them, those that delete a range
     size_t bytes;               // keys and values
     bool sync;
+    bool no_log;
     bool waiting;               // on `cond`
     bool done;
     tamis_status status;
@@ -161,6 +162,7 @@ struct tamis_db {
     struct tm_watermark synced;  // the newest completed sync
     uint64_t last_sequence;      // given out
     uint64_t imm_last_sequence;
+    bool mem_has_unlogged, imm_has_unlogged; // writes that asked for no log: close flushes them
     uint64_t next_file_number;
     struct tm_manifest manifest;     // used by whoever set manifest_busy; of a reader: zeros
     bool manifest_busy;              // of a reader: a refresh is running
@@ -185,6 +187,7 @@ struct tamis_db {
     // Owned by the leader of the write queue
     struct tm_wal wal;
     uint64_t owed_ns; // time that writers owe for what they wrote under pressure
+    uint64_t skipped_count; // of the newest sequences, in no log, not yet told in `wal` (W2)
 
     // Guarded by view_mutex
     struct tm_mutex view_mutex;

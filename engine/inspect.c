@@ -58,6 +58,9 @@ show_wal_record(struct tm_text *out, const char *name, tamis_slice bytes, uint64
         show_start(out, &record.start);
     else if (record.kind == TM_WAL_END)
         tm_text_emit(out, "end, log %llu follows\n", (unsigned long long)record.next_number);
+    else if (record.kind == TM_WAL_SKIP)
+        tm_text_emit(out, "skip, sequence %llu, %llu operations that are in no log\n",
+                     (unsigned long long)record.sequence, (unsigned long long)record.skipped_count);
     else {
         tm_text_emit(out, "batch, sequence %llu, %u operations, %zu bytes\n",
                      (unsigned long long)record.sequence, (unsigned)record.operation_count,

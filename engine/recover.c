@@ -317,6 +317,16 @@ spill(struct replay *replay, tamis_error *err)
 }
 
 static tamis_status
+wrong_sequence(const struct replay *replay, const struct tm_wal_record *record, const char *name,
+               uint64_t offset, tamis_error *err)
+{
+    return TM_FAIL(err, TAMIS_CORRUPT,
+                   "%s: record before offset %llu: expected sequence %llu, found %llu", name,
+                   (unsigned long long)offset, (unsigned long long)(replay->last_sequence + 1),
+                   (unsigned long long)record->sequence);
+}
+
+static tamis_status
 replay_batch(struct replay *replay, const struct tm_wal_record *record, const char *name,
              uint64_t offset, tamis_error *err)
 {
@@ -330,10 +340,7 @@ replay_batch(struct replay *replay, const struct tm_wal_record *record, const ch
 
     if (record->sequence != replay->last_sequence + 1 || record->operation_count == 0 ||
         record->operation_count > TM_SEQUENCE_MAX - replay->last_sequence) // W2
-        return TM_FAIL(err, TAMIS_CORRUPT,
-                       "%s: record before offset %llu: expected sequence %llu, found %llu", name,
-                       (unsigned long long)offset, (unsigned long long)(replay->last_sequence + 1),
-                       (unsigned long long)record->sequence);
+        return wrong_sequence(replay, record, name, offset, err);
     while ((more = tm_batch_next(&cursor, &entry)) == 1 && count < record->operation_count) {
         status = tm_memtable_reserve(replay->mem, 1, entry.kind == TM_KIND_DELETE_RANGE,
                                      entry.key.length + entry.value.length, err);
@@ -351,6 +358,18 @@ replay_batch(struct replay *replay, const struct tm_wal_record *record, const ch
     if (!replay->beside_writer &&
         tm_memtable_used_bytes(replay->mem) >= replay->db->options.write_buffer_bytes)
         return spill(replay, err);
+    return TAMIS_OK;
+}
+
+/* Writes that are in no log: a flush has put them into a table, or they are lost. */
+static tamis_status
+replay_skip(struct replay *replay, const struct tm_wal_record *record, const char *name,
+            uint64_t offset, tamis_error *err)
+{
+    if (record->sequence != replay->last_sequence + 1 || record->skipped_count == 0 ||
+        record->skipped_count > TM_SEQUENCE_MAX - replay->last_sequence) // W2
+        return wrong_sequence(replay, record, name, offset, err);
+    replay->last_sequence += record->skipped_count;
     return TAMIS_OK;
 }
 
@@ -534,7 +553,9 @@ replay_log(struct replay *replay, size_t index, tamis_error *err)
             continue;
         }
         status = first ? check_start(replay, index, &record.start, name, err)
-                       : replay_batch(replay, &record, name, reader.end_offset, err);
+                 : record.kind == TM_WAL_SKIP
+                     ? replay_skip(replay, &record, name, reader.end_offset, err)
+                     : replay_batch(replay, &record, name, reader.end_offset, err);
         if (status != TAMIS_OK)
             break;
         length = reader.end_offset;

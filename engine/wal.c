@@ -36,6 +36,15 @@ tm_wal_encode_end(uint8_t bytes[TM_WAL_END_BYTES], uint64_t next_number)
     tm_put_u64(bytes + 8, next_number);
 }
 
+void
+tm_wal_encode_skip(uint8_t bytes[TM_WAL_SKIP_BYTES], uint64_t sequence, uint64_t count)
+{
+    memset(bytes, 0, TM_WAL_SKIP_BYTES);
+    bytes[0] = TM_WAL_SKIP;
+    tm_put_u64(bytes + 8, sequence);
+    tm_put_u64(bytes + 16, count);
+}
+
 const char *
 tm_wal_decode(tamis_slice record, struct tm_wal_record *out, bool *unsupported_out)
 {
@@ -72,6 +81,13 @@ tm_wal_decode(tamis_slice record, struct tm_wal_record *out, bool *unsupported_o
         if (record.length != TM_WAL_END_BYTES)
             return "an end record of the wrong length";
         out->next_number = tm_get_u64(bytes + 8);
+        return NULL;
+    }
+    if (out->kind == TM_WAL_SKIP) {
+        if (record.length != TM_WAL_SKIP_BYTES)
+            return "a skip record of the wrong length";
+        out->sequence = tm_get_u64(bytes + 8);
+        out->skipped_count = tm_get_u64(bytes + 16);
         return NULL;
     }
     *unsupported_out = true;

@@ -17,6 +17,11 @@
  *            16  4  number of operations
  *            20     operations (batch.h)
  *
+ *     skip    0  1  kind 4
+ *             1  7  0
+ *             8  8  first sequence of the writes before the next batch that asked for no log
+ *            16  8  how many sequences those are; they are in no log
+ *
  *     end     0  1  kind 3
  *             1  7  0
  *             8  8  number of the log after this one
@@ -25,7 +30,8 @@
  *
  * Invariants
  *   W1  The first record of a log is its start record.
- *   W2  Sequences have no gap, within a log or from one to the next: a gap is damage.
+ *   W2  Sequences have no gap, within a log or from one to the next, but for those that a skip record names: any other gap
+ *       is damage. What was skipped is told before the next batch, and before the log ends.
  *   W3  No sync of a log is acknowledged before its predecessor is synced to its final length, end record included.
  *   W4  A log is named in its predecessor's end record after its own name is durable, and in a manifest after its start
  *       record is: one that is missing, or without a beginning, is damage.
@@ -39,9 +45,11 @@ enum {
     TM_WAL_START = 1,
     TM_WAL_BATCH = 2,
     TM_WAL_END = 3,
+    TM_WAL_SKIP = 4,
     TM_WAL_START_BYTES = 40,
     TM_WAL_BATCH_HEADER_BYTES = 20,
     TM_WAL_END_BYTES = 16,
+    TM_WAL_SKIP_BYTES = 24,
     TM_WAL_FORMAT_VERSION = 1,
 };
 
@@ -56,12 +64,14 @@ void tm_wal_encode_start(uint8_t bytes[TM_WAL_START_BYTES], const struct tm_wal_
 void tm_wal_encode_batch_header(uint8_t bytes[TM_WAL_BATCH_HEADER_BYTES], uint64_t sequence,
                                 uint32_t operation_count);
 void tm_wal_encode_end(uint8_t bytes[TM_WAL_END_BYTES], uint64_t next_number);
+void tm_wal_encode_skip(uint8_t bytes[TM_WAL_SKIP_BYTES], uint64_t sequence, uint64_t count);
 
 /* A decoded record of any kind. */
 struct tm_wal_record {
     uint8_t kind;
     struct tm_wal_start start;
-    uint64_t sequence;
+    uint64_t sequence;      // the first one, of a batch or a skip
+    uint64_t skipped_count; // of a skip
     uint32_t operation_count;
     tamis_slice operations;
     uint64_t next_number; // of an end

@@ -151,6 +151,23 @@ owe(tamis_db *db, uint64_t bytes)
         db->owed_ns = OWED_NS_MAX;
 }
 
+/* The sequences since the last record of the log that are in no log (W2). Leader, without the mutex. */
+static tamis_status
+log_skipped(tamis_db *db, uint64_t next_sequence, tamis_error *err)
+{
+    uint8_t bytes[TM_WAL_SKIP_BYTES];
+    tamis_slice piece = {bytes, sizeof bytes};
+    tamis_status status;
+
+    if (db->skipped_count == 0)
+        return TAMIS_OK;
+    tm_wal_encode_skip(bytes, next_sequence - db->skipped_count, db->skipped_count);
+    status = tm_record_add(&db->wal.writer, &piece, 1, err);
+    if (status == TAMIS_OK)
+        db->skipped_count = 0;
+    return status;
+}
+
 /* ---- Room ----------------------------------------------------------------------------------------- */
 
 /* Move on to a new memtable and a new log. Leader, mutex held (let go while the file is made). */
@@ -198,6 +215,8 @@ rotate(tamis_db *db, tamis_error *err)
     db->wal = wal;
     db->imm = db->mem;
     db->imm_last_sequence = db->last_sequence;
+    db->imm_has_unlogged = db->mem_has_unlogged;
+    db->mem_has_unlogged = false;
     tm_report(db, TAMIS_LOG_DEBUG,
               "log %06llu follows log %06llu, a memtable of %llu bytes waits to be flushed",
               (unsigned long long)number, (unsigned long long)db->old_wal.number,
@@ -212,6 +231,28 @@ out:
     tm_memtable_unref(mem);
     tm_release(&db->env, view, sizeof *view);
     return status;
+}
+
+/* Leader, mutex held (let go meanwhile): the log is about to end, and has told of every sequence (W2). */
+static tamis_status
+settle_skipped(tamis_db *db, tamis_error *err)
+{
+    uint64_t next_sequence = db->last_sequence + 1;
+    tamis_error failure = {0};
+    tamis_status status;
+
+    if (db->skipped_count == 0)
+        return TAMIS_OK;
+    db->wal.writer.watermark = db->synced;
+    tm_unlock(db);
+    status = log_skipped(db, next_sequence, &failure);
+    if (status == TAMIS_OK)
+        status = tm_record_flush(&db->wal.writer, &failure);
+    tm_lock(db);
+    if (status == TAMIS_OK)
+        return TAMIS_OK;
+    tm_set_failure(db, status, &failure);
+    return tm_stored_failure(&db->failure, err);
 }
 
 static bool
@@ -265,7 +306,8 @@ make_room(tamis_db *db, const struct tm_write *write, tamis_error *err)
         tm_notify(db);
         return status;
     }
-    return rotate(db, err);
+    status = settle_skipped(db, err);
+    return status == TAMIS_OK ? rotate(db, err) : status;
 }
 
 /* ---- Log and memtable ----------------------------------------------------------------------------- */
@@ -276,16 +318,23 @@ struct group {
     uint64_t range_count; // of them, those that delete a range
     size_t bytes;
     bool sync;
+    bool no_log; // all of them, or none
 };
 
 /* Leader, mutex held: the writes that share this turn. */
 static struct group
 gather(struct tm_write *head)
 {
-    struct group group = {head, head->operation_count, head->range_count, head->bytes, head->sync};
+    struct group group = {.last = head,
+                          .operation_count = head->operation_count,
+                          .range_count = head->range_count,
+                          .bytes = head->bytes,
+                          .sync = head->sync,
+                          .no_log = head->no_log};
 
     for (struct tm_write *write = head->next; write != NULL; write = write->next) {
-        if (write->rotate || group.bytes + write->bytes > TM_GROUP_BYTES_MAX)
+        if (write->rotate || write->no_log != group.no_log ||
+            group.bytes + write->bytes > TM_GROUP_BYTES_MAX)
             break;
         group.last = write;
         group.operation_count += write->operation_count;
@@ -351,8 +400,13 @@ log_group(tamis_db *db, const struct group *group, uint64_t first_sequence, tami
 {
     uint64_t sequence = first_sequence;
     uint64_t offset = db->wal.writer.offset;
-    tamis_status status = TAMIS_OK;
+    tamis_status status;
 
+    if (group->no_log) {
+        db->skipped_count += group->operation_count;
+        return TAMIS_OK;
+    }
+    status = log_skipped(db, first_sequence, err);
     for (const struct tm_write *write = db->writes_head; status == TAMIS_OK; write = write->next) {
         status = log_write(db, write, sequence, err);
         sequence += write->operation_count;
@@ -470,6 +524,7 @@ lead(tamis_db *db, struct tm_write *head)
         goto out;
     }
     db->last_sequence += group.operation_count;
+    db->mem_has_unlogged |= group.no_log;
     atomic_store_explicit(&db->visible_sequence, db->last_sequence, memory_order_release); // E2
     if (synced_bytes != 0) {
         db->synced.number = db->wal.number;
@@ -520,7 +575,11 @@ check_write_options(const tamis_write_options *options, struct tm_write *write, 
                        "write options: expected struct_size %zu, found %u: use "
                        "tamis_write_options_init()",
                        sizeof *options, (unsigned)options->struct_size);
+    if (options->sync && options->no_log)
+        return TM_FAIL(err, TAMIS_INVALID,
+                       "write options: sync and no_log: what is in no log cannot be synced");
     write->sync = options->sync;
+    write->no_log = options->no_log;
     return TAMIS_OK;
 }
 

@@ -28,7 +28,7 @@
  *
  * What to know before you rely on it
  *
- *   - A write that returned OK survives a killed process at once. It survives a power cut once a later write with
+ *   - A write that returned OK survives a killed process at once (unless it asked for `no_log`). It survives a power cut once a later write with
  *     `sync`, a tamis_flush() or a tamis_close() has returned OK; after a power cut without that, the store
  *     holds a prefix of the writes in the order of their commits, never a later one without an earlier one.
  *   - A batch is there as a whole or not at all.
@@ -192,11 +192,12 @@ TAMIS_NODISCARD TAMIS_API tamis_status tamis_open(const char *path, const tamis_
                                                   tamis_db **db_out, tamis_error *err);
 
 /**
- * Close the store: finish or stop background work, sync the log, let go of the lock.
+ * Close the store: finish or stop background work, flush what is in no log, sync the log, let go of the lock.
  *
  * @param db  taken unless BUSY is returned; NULL is OK
  * @return OK; BUSY: iterators, snapshots or pinned values are alive, or calls are running: the store stays open;
- *         IO, NO_SPACE: closed, but the last writes may not survive a power cut (they do survive the process);
+ *         IO, NO_SPACE, NO_MEMORY: closed, but the last writes may not survive a power cut (they do survive the process, but
+ *         for those with no_log);
  *         INVALID: in a forked child: nothing is touched, the child's copy of the handle ends with the child
  *
  * Durable  everything that was written, on OK.
@@ -230,6 +231,10 @@ TAMIS_API tamis_status tamis_destroy(const char *path, const tamis_options *opti
 typedef struct tamis_write_options {
     uint32_t struct_size;
     bool sync; // default false. On OK this write and all before it survive a power cut
+    /* Default false. The log is left out: the write is in memory only until the memtable is flushed (tamis_flush(), a full
+     * write buffer, tamis_close()), and until then it is lost, as a whole, with the process. It stands outside the promise
+     * about prefixes: a later write may survive it. For data that can be made anew. Not together with sync. */
+    bool no_log;
 } tamis_write_options;
 
 TAMIS_API void tamis_write_options_init(tamis_write_options *options);
@@ -240,15 +245,14 @@ TAMIS_API void tamis_write_options_init(tamis_write_options *options);
  * @param options  NULL: defaults
  * @param key      0..TAMIS_KEY_BYTES_MAX bytes; copied
  * @param value    0..TAMIS_VALUE_BYTES_MAX bytes; copied
- * @return OK; TOO_LARGE: nothing was written; IO, NO_SPACE: the write may or may not appear later, and
+ * @return OK; TOO_LARGE: nothing was written; INVALID: sync and no_log, or a forked child; IO, NO_SPACE: the write may or may not appear later, and
  *         further writes fail with the same error; or a memtable could not be written out: then nothing of this write was
- *         written, and the next write that needs the room tries again; NO_MEMORY: nothing was written; READ_ONLY: opened so;
- *         INVALID: a forked child
+ *         written, and the next write that needs the room tries again; NO_MEMORY: nothing was written; READ_ONLY: opened so
  *
  * Threads  any. Concurrent writers share one write to the log.
  * Cost     one append to the log. While background work is behind, a few milliseconds now and then, so that writes
  *          come at the speed it goes on with; when it is far behind, until it has gone on.
- * Durable  after OK: survives a killed process; a power cut too, with `sync`.
+ * Durable  after OK: survives a killed process; a power cut too, with `sync`; neither before a flush, with `no_log`.
  */
 TAMIS_NODISCARD TAMIS_API tamis_status tamis_put(tamis_db *db, const tamis_write_options *options,
                                                  tamis_slice key, tamis_slice value,

@@ -55,6 +55,13 @@ void tm_memtable_get(const struct tm_memtable *memtable, tamis_slice key, uint64
 /** The range tombstones: a list of sets, NULL when there are none. Valid as long as the memtable. Any thread. */
 const struct tm_range_set *tm_memtable_ranges(const struct tm_memtable *memtable);
 
+/**
+ * Keys and values of the versions from `from` (NULL: the first) to before `to` (NULL: the last), in bytes: exact for a thousand,
+ * else judged by as many of them. Any thread. Cost: some thousand nodes at most.
+ */
+uint64_t tm_memtable_approximate_bytes(const struct tm_memtable *memtable, const tamis_slice *from,
+                                       const tamis_slice *to);
+
 /** Walks every version in entry order; holds a reference. Stable under adds: newer entries may or may not appear. */
 TAMIS_NODISCARD tamis_status tm_memtable_iter(struct tm_memtable *memtable,
                                               struct tm_iter **iter_out, tamis_error *err);

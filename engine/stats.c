@@ -99,6 +99,45 @@ fill_counters(tamis_db *db, tamis_stats *stats)
     stats->unremoved_file_count = tm_counted(&counters->unremoved_file_count);
 }
 
+static double
+ratio(uint64_t part, uint64_t whole)
+{
+    return whole != 0 ? (double)part / (double)whole : (double)NAN;
+}
+
+static void
+fill_amplification(tamis_stats *stats)
+{
+    uint64_t deepest_bytes = 0;
+
+    for (uint32_t level = 0; level < TAMIS_LEVEL_COUNT; level++)
+        if (stats->level[level].file_count != 0)
+            deepest_bytes = stats->level[level].file_bytes;
+    stats->read_amplification = ratio(stats->tables_read, stats->gets);
+    stats->write_amplification = ratio(stats->log_bytes_written + stats->flush_bytes_written +
+                                           stats->compaction_bytes_written,
+                                       stats->user_bytes_written);
+    stats->space_amplification = ratio(stats->total.file_bytes, deepest_bytes);
+}
+
+static void
+fill_memory(tamis_db *db, const struct tm_view *view, tamis_stats *stats)
+{
+    uint64_t known_bytes;
+
+    stats->memory_memtables_bytes = tm_memtable_bytes(view->mem);
+    if (view->imm != NULL)
+        stats->memory_memtables_bytes += tm_memtable_bytes(view->imm);
+    stats->memory_cache_bytes = tm_cache_bytes(db->cache);
+    stats->memory_total_bytes = tm_counted(&db->allocated_bytes);
+    known_bytes = stats->memory_memtables_bytes + stats->memory_cache_bytes +
+                  stats->memory_filters_bytes + stats->memory_indexes_bytes;
+    // The kinds are read one after the other while others allocate and free.
+    if (stats->memory_total_bytes < known_bytes)
+        stats->memory_total_bytes = known_bytes;
+    stats->memory_other_bytes = stats->memory_total_bytes - known_bytes;
+}
+
 tamis_status
 tamis_get_stats(tamis_db *db, tamis_stats *stats, tamis_error *err)
 {
@@ -117,11 +156,8 @@ tamis_get_stats(tamis_db *db, tamis_stats *stats, tamis_error *err)
     fill_levels(view->version, stats);
     fill_counters(db, stats);
     stats->last_sequence = sequence;
-    stats->memory_memtables_bytes = tm_memtable_bytes(view->mem);
-    if (view->imm != NULL)
-        stats->memory_memtables_bytes += tm_memtable_bytes(view->imm);
-    stats->memory_cache_bytes = tm_cache_bytes(db->cache);
-    stats->memory_total_bytes = tm_counted(&db->allocated_bytes);
+    fill_memory(db, view, stats);
+    fill_amplification(stats);
     tm_view_unref(db, view);
 
     tm_lock(db);
@@ -135,6 +171,52 @@ tamis_get_stats(tamis_db *db, tamis_stats *stats, tamis_error *err)
     stats->background_status = stats->background_error.code;
     return TAMIS_OK;
 }
+
+/* ---- Sizes ---------------------------------------------------------------------------------------- */
+
+static uint64_t
+approximate_file_bytes(const struct tm_file *file, const tamis_slice *from, const tamis_slice *to)
+{
+    uint64_t begin = from != NULL ? tm_table_approximate_offset(file->table, *from) : 0;
+    uint64_t end =
+        to != NULL ? tm_table_approximate_offset(file->table, *to) : file->facts.file_bytes;
+
+    return end - begin;
+}
+
+tamis_status
+tamis_approximate_size(tamis_db *db, const tamis_slice *from, const tamis_slice *to,
+                       uint64_t *bytes_out, tamis_error *err)
+{
+    struct tm_view *view;
+    uint64_t sequence;
+    uint64_t bytes = 0;
+    tamis_status status = TAMIS_OK;
+
+    if (from != NULL)
+        status = tm_check_key(*from, err);
+    if (status == TAMIS_OK && to != NULL)
+        status = tm_check_key(*to, err);
+    if (status == TAMIS_OK)
+        status = tm_check_process(db, err);
+    if (status != TAMIS_OK)
+        return status;
+    *bytes_out = 0;
+    if (from != NULL && to != NULL && tm_slice_compare(*from, *to) >= 0)
+        return TAMIS_OK;
+    view = tm_view_pin(db, &sequence);
+    bytes += tm_memtable_approximate_bytes(view->mem, from, to);
+    if (view->imm != NULL)
+        bytes += tm_memtable_approximate_bytes(view->imm, from, to);
+    for (uint32_t level = 0; level < TAMIS_LEVEL_COUNT; level++)
+        for (uint32_t i = 0; i < view->version->level[level].file_count; i++)
+            bytes += approximate_file_bytes(view->version->level[level].files[i], from, to);
+    tm_view_unref(db, view);
+    *bytes_out = bytes;
+    return TAMIS_OK;
+}
+
+/* ---- Tables --------------------------------------------------------------------------------------- */
 
 static void
 describe_file(const struct tm_file *file, uint32_t level, tamis_table_stats *table)

@@ -23,6 +23,8 @@ enum { SHARD_BYTES_MIN = 256 * 1024 };
 enum { BUCKETS_MIN = 16 };
 // What a general-purpose allocator adds to a block of memory; counted so that the bound is about real memory.
 enum { ALLOCATION_OVERHEAD_BYTES = 16 };
+// Blocks from 2 KiB on are rounded up to a multiple of this, with what malloc adds: 3 per cent of 4 KiB on average.
+enum { ROUNDING_BYTES = 256, ROUNDED_BYTES_MIN = 2048 };
 
 struct entry {
     uint64_t data_id;
@@ -61,20 +63,33 @@ struct tm_cache {
 
 /* ---- Blocks ---------------------------------------------------------------------------------------- */
 
+/* Data blocks end where the next entry would not fit, each with another length. In a cache that replaces one by another, malloc would
+ * be left with a remainder each time; a few sizes fit one another's holes. */
+static size_t
+bytes_to_allocate(size_t length)
+{
+    size_t whole = sizeof(struct tm_block) + length;
+
+    if (whole < ROUNDED_BYTES_MIN || length > UINT32_MAX - ROUNDING_BYTES)
+        return length;
+    return (whole + ROUNDING_BYTES - 1) / ROUNDING_BYTES * ROUNDING_BYTES - sizeof(struct tm_block);
+}
+
 struct tm_block *
 tm_block_create(const struct tm_env *env, size_t length)
 {
+    size_t allocated = bytes_to_allocate(length);
     struct tm_block *block;
 
     if (length > UINT32_MAX)
         return NULL;
-    block = tm_alloc(env, sizeof *block + length);
+    block = tm_alloc(env, sizeof *block + allocated);
     if (block == NULL)
         return NULL;
     block->env = env;
     atomic_init(&block->references, 1);
     block->length = (uint32_t)length;
-    block->allocated = (uint32_t)length;
+    block->allocated = (uint32_t)allocated;
     return block;
 }
 

@@ -1,40 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * sstable/env.c -- the default allocator and growable bytes.
+ * sstable/env.c -- growable bytes.
  */
 #include "sstable/env.h"
-
-#include <stdlib.h>
-
-static void *
-default_alloc(void *ctx, size_t size)
-{
-    (void)ctx;
-    return malloc(size);
-}
-
-static void *
-default_resize(void *ctx, void *p, size_t size_old, size_t size_new)
-{
-    (void)ctx;
-    (void)size_old;
-    return realloc(p, size_new);
-}
-
-static void
-default_release(void *ctx, void *p, size_t size)
-{
-    (void)ctx;
-    (void)size;
-    free(p);
-}
-
-tamis_allocator
-tm_allocator_default(void)
-{
-    tamis_allocator allocator = {NULL, default_alloc, default_resize, default_release};
-    return allocator;
-}
 
 tamis_status
 tm_no_memory(tamis_error *err, size_t size, const char *where)

@@ -16,7 +16,7 @@ struct tm_env {
     const struct tm_runtime *runtime;
 };
 
-/** malloc, realloc, free. */
+/** malloc for small blocks, pages that go back to the system for large ones (os_memory.c). */
 tamis_allocator tm_allocator_default(void);
 
 /** NULL when there is no memory; never for size 0 (one byte is asked for). */

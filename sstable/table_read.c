@@ -349,6 +349,20 @@ tm_table_filter_bytes(const struct tm_table *table)
     return table->filter_memory_bytes;
 }
 
+uint64_t
+tm_table_approximate_offset(const struct tm_table *table, tamis_slice key)
+{
+    uint64_t file_bytes = table->footer.file_bytes;
+    uint64_t data_bytes = table->footer.data_bytes;
+
+    if (tm_slice_compare(key, table->properties.smallest) <= 0)
+        return 0;
+    if (tm_slice_compare(key, table->properties.largest) > 0)
+        return file_bytes;
+    return (uint64_t)((double)table->index.offsets[tm_index_find(&table->index, key)] /
+                      (double)data_bytes * (double)file_bytes);
+}
+
 /* ---- Searching ------------------------------------------------------------------------------------- */
 
 static tamis_status

@@ -78,6 +78,12 @@ uint64_t tm_table_index_bytes(const struct tm_table *table);
 uint64_t tm_table_filter_bytes(const struct tm_table *table);
 
 /**
+ * Bytes of the file that belong to keys before `key`, by the resident index: to a block, and filter and index spread over the blocks.
+ * 0 up to the smallest key, the whole file beyond the largest. Any thread; no I/O.
+ */
+uint64_t tm_table_approximate_offset(const struct tm_table *table, tamis_slice key);
+
+/**
  * Find the newest version of `key` that is not newer than `sequence`. Does not ask the filter: the caller has.
  *
  * @param hash   of `key` under tm_table_hash_seed()

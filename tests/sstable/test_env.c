@@ -3,8 +3,10 @@
  * tests/sstable/test_env.c -- memory of an env, growable bytes, slices; and the allocator that tests them.
  */
 #include <check.h>
+#include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "sstable/env.h"
 #include "tests/support/check_status.h"
@@ -145,6 +147,49 @@ START_TEST(the_default_allocator_gives_and_takes)
 }
 END_TEST
 
+START_TEST(the_default_allocator_keeps_the_bytes_of_a_block_that_grows_and_shrinks)
+{
+    const size_t sizes[] = {1 << 10, 200 << 10, 300 << 10, 3 << 20, 400 << 10, 100 << 10, 10};
+    tamis_allocator allocator = tm_allocator_default();
+    uint8_t *p = NULL;
+    size_t size = 0;
+
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        size_t kept = size < sizes[i] ? size : sizes[i];
+        size_t changed = 0;
+
+        p = allocator.resize(allocator.ctx, p, size, sizes[i]);
+        ck_assert_ptr_nonnull(p);
+        for (size_t at = 0; at < kept; at++)
+            changed += p[at] != (uint8_t)(at * 31 >> 3);
+        ck_assert_uint_eq(changed, 0);
+        size = sizes[i];
+        for (size_t at = 0; at < size; at++)
+            p[at] = (uint8_t)(at * 31 >> 3);
+    }
+    allocator.release(allocator.ctx, p, size);
+    allocator.release(allocator.ctx, NULL, 1 << 20);
+    ck_assert_ptr_null(allocator.alloc(allocator.ctx, SIZE_MAX / 2));
+    p = allocator.alloc(allocator.ctx, 1 << 20);
+    ck_assert_ptr_null(allocator.resize(allocator.ctx, p, 1 << 20, SIZE_MAX / 2));
+    p[(1 << 20) - 1] = 1;
+    allocator.release(allocator.ctx, p, 1 << 20);
+}
+END_TEST
+
+START_TEST(large_blocks_go_back_to_the_system)
+{
+    tamis_allocator allocator = tm_allocator_default();
+    unsigned char resident;
+    void *p = allocator.alloc(allocator.ctx, 1 << 20);
+
+    ck_assert_int_eq(mincore(p, 1 << 20, (unsigned char[256]){0}), 0);
+    allocator.release(allocator.ctx, p, 1 << 20);
+    ck_assert_int_eq(mincore(p, 4096, &resident), -1); // nothing is mapped there
+    ck_assert_int_eq(errno, ENOMEM);
+}
+END_TEST
+
 START_TEST(the_fault_allocator_refuses_once_or_from_then_on)
 {
     for (int sticky = 0; sticky < 2; sticky++) {
@@ -210,6 +255,8 @@ main(void)
     tcase_add_test(tests, a_buffer_refuses_lengths_that_would_wrap);
     tcase_add_test(tests, slices_are_ordered_by_bytes_and_prefixes_come_first);
     tcase_add_test(tests, the_default_allocator_gives_and_takes);
+    tcase_add_test(tests, the_default_allocator_keeps_the_bytes_of_a_block_that_grows_and_shrinks);
+    tcase_add_test(tests, large_blocks_go_back_to_the_system);
     tcase_add_test(tests, the_fault_allocator_refuses_once_or_from_then_on);
     tcase_add_test(tests, the_fault_allocator_keeps_a_budget);
     tcase_add_test(tests, the_fault_allocator_notices_a_wrong_size);

@@ -18,7 +18,6 @@ pure="$pure|__(ctz|clz|popcount)[dt]i2|__(aarch64|atomic)_[a-z0-9_]+|tamis_[a-z0
 allowed_in()
 {
     case $1 in
-    sstable/env.c) echo 'malloc|realloc|free' ;; # the default allocator
     sstable/codec.c) echo 'LZ4_[a-zA-Z_]+' ;;    # the one home of LZ4
     sstable/fs_posix.c) echo 'pthread_once' ;;   # fills its table of functions once
     *) echo 'none' ;;

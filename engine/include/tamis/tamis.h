@@ -505,8 +505,16 @@ typedef struct tamis_stats {
     uint64_t slowdown_count, slowdown_ns; // waits of a few ms, while background work is behind
     uint64_t stall_count, stall_ns, stall_longest_ns; // writes that were stopped until it went on
 
-    uint64_t memory_memtables_bytes, memory_cache_bytes, memory_filters_bytes, memory_indexes_bytes,
-        memory_total_bytes; // total: what the allocator has handed out
+    double read_amplification; // files searched for each get; NaN: no gets
+    double
+        write_amplification; // bytes written to log and tables for each byte given; NaN: none given
+    double
+        space_amplification; // bytes of all tables for each byte of the deepest level, which has a key once; NaN: no tables
+
+    uint64_t memory_memtables_bytes, memory_cache_bytes, memory_filters_bytes, memory_indexes_bytes;
+    uint64_t
+        memory_other_bytes; // iterators, tables being written, what old views hold, bookkeeping
+    uint64_t memory_total_bytes; // all of these: what the allocator has handed out
     uint64_t
         reader_files_kept; // files that nothing needs but read-only handles that may be open somewhere
     uint64_t reader_bytes_kept; // their lengths
@@ -523,6 +531,36 @@ typedef struct tamis_stats {
 TAMIS_API void tamis_stats_init(tamis_stats *stats);
 /** Fill *stats. OK or INVALID. Threads: any. Cost: walks the list of files. */
 TAMIS_API tamis_status tamis_get_stats(tamis_db *db, tamis_stats *stats, tamis_error *err);
+
+/**
+ * Write the statistics as text for people: levels with their filters, memory, amplification, work done, what is wrong. It changes
+ * between versions: programs take the structures.
+ *
+ * @param files  a line for every table as well
+ * @param sink   receives pieces of text; false stops
+ * @return OK, INVALID
+ *
+ * Threads  any.   Cost  walks the list of files; no I/O.
+ */
+TAMIS_API tamis_status tamis_describe(tamis_db *db, bool files,
+                                      bool (*sink)(void *arg, const char *text, size_t length),
+                                      void *arg, tamis_error *err);
+
+/**
+ * About how many bytes the keys from..to take: in tables by their resident indexes (to a block in each, filter and index
+ * included), in memtables as keys and values. Overwritten and deleted versions count until a compaction drops them.
+ *
+ * @param from       included; NULL: from the first key
+ * @param to         not included; NULL: to the last key
+ * @param bytes_out  [out] on OK; 0 when `from` is not before `to`
+ * @return OK; TOO_LARGE (a bound beyond the key limit), INVALID
+ *
+ * Threads  any.   Cost  two searches in the index of each table; no I/O.
+ */
+TAMIS_NODISCARD TAMIS_API tamis_status tamis_approximate_size(tamis_db *db, const tamis_slice *from,
+                                                              const tamis_slice *to,
+                                                              uint64_t *bytes_out,
+                                                              tamis_error *err);
 
 typedef struct tamis_table_stats {
     uint32_t level;

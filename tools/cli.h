@@ -48,6 +48,9 @@ enum cli_option {
     CLI_OPTION_KEYS_FROM,
     CLI_OPTION_TRACE,
     CLI_OPTION_ESCAPED,
+    CLI_OPTION_HEX,
+    CLI_OPTION_REVERSE,
+    CLI_OPTION_FILES,
     CLI_OPTION_FORMAT,
     CLI_OPTION_ENTRIES,
     CLI_OPTION_JSON,
@@ -62,6 +65,13 @@ enum cli_option {
         CLI_OPTION_BLOCK_BYTES, CLI_OPTION_CACHE_BYTES, CLI_OPTION_WRITE_BUFFER_BYTES,             \
         CLI_OPTION_BACKGROUND_THREADS, CLI_OPTION_COMPRESSION
 
+/* How records stand in a file. */
+enum cli_format {
+    CLI_FORMAT_TSV,   // key, tab, value, with escapes (cli_text.c)
+    CLI_FORMAT_CSV,   // RFC 4180: key, comma, value; bytes as they are, quoted where they must be
+    CLI_FORMAT_JSONL, // an object a line: "key" and "value", or "key_hex" and "value_hex"
+};
+
 struct cli_arguments {
     tamis_options store; // create_if_missing is left to the command
     bool sync;
@@ -73,11 +83,15 @@ struct cli_arguments {
     const char *keys_from; // NULL: not given
     bool trace;
     bool escaped;
+    bool hex;
+    bool reverse;
+    bool files;
+    enum cli_format format;
     bool entries;
     bool json;
     bool yes;
-    tamis_slice
-        *operands; // what is no option: the store's path first; escapes are taken off if `escaped`
+    tamis_slice *
+        operands; // what is no option: the store's path first; the others decoded if `escaped` or `hex`
     int operand_count;
 };
 
@@ -85,10 +99,14 @@ struct cli_command {
     const char *name;
     const char *operands;           // as usage shows them
     const char *summary;            // half a line
-    const char *details;            // paragraphs of --help, or NULL
+    const char *details;            // paragraphs of --help
+    const char *not_found;          // what exit code 1 means; NULL: it does not happen
+    const char *examples;           // lines of --help
     const enum cli_option *options; // ends with CLI_OPTION_END
     int operand_count_min;
     int operand_count_max; // -1: any number
+    bool has_file_operand; // the second operand is the path of a file
+    int input_operand; // a lone - in this place is standard input, whatever the encoding; 0: in none
     int (*run)(const struct cli_arguments *arguments);
 };
 
@@ -124,6 +142,18 @@ void cli_write_escaped_short(FILE *out, tamis_slice bytes, size_t width_max);
  */
 bool cli_unescape(char *text, size_t *length, size_t *error_at);
 
+/** Pairs of hexadecimal digits, either case, become bytes, in place. As cli_unescape(). */
+bool cli_unhex(char *text, size_t *length, size_t *error_at);
+
+/** Lower-case pairs of hexadecimal digits. */
+void cli_write_hex(FILE *out, tamis_slice bytes);
+
+/** A JSON string with its quotes: what is UTF-8, controls as \u00XX. */
+void cli_write_json_string(FILE *out, tamis_slice text);
+
+/** Whether the bytes are UTF-8: no overlong forms, no surrogates. */
+bool cli_is_utf8(tamis_slice bytes);
+
 /** The order of keys: bytewise, shorter first. Negative, 0 or positive. */
 int cli_compare(tamis_slice a, tamis_slice b);
 
@@ -153,7 +183,21 @@ int cli_finish_output(int code);
 /** Open an input file; "-" is standard input. NULL: a message was written. */
 FILE *cli_open_input(const char *path);
 
-/* ---- Records: cli_records.c ----------------------------------------------------------------- */
+/* ---- Ranges and records: cli_records.c ------------------------------------------------------ */
+
+/* The keys that --from, --to and --prefix leave. */
+struct cli_range {
+    tamis_slice lower, upper; // included; not included
+    bool has_lower, has_upper;
+    unsigned char *end_bytes; // what `upper` may point to
+};
+
+/** CLI_OK or CLI_FAILED; end with cli_range_release(). */
+int cli_range_make(const struct cli_arguments *arguments, struct cli_range *range);
+void cli_range_release(struct cli_range *range);
+
+/** Open an iterator over the range. CLI_OK or CLI_FAILED. */
+int cli_range_open(tamis_db *db, const struct cli_range *range, tamis_iter **iter_out);
 
 /**
  * Write the records that `arguments` choose to `out`; `out_name` is for messages. Returns an
@@ -161,6 +205,44 @@ FILE *cli_open_input(const char *path);
  */
 int cli_write_records(tamis_db *db, const struct cli_arguments *arguments, FILE *out,
                       const char *out_name);
+
+/** One record as a line of the format (of more lines, where a CSV field holds newlines). */
+void cli_write_record(FILE *out, const struct cli_arguments *arguments, tamis_slice key,
+                      tamis_slice value);
+
+/* ---- Reading records: cli_reader.c, cli_reader_json.c --------------------------------------- */
+
+struct cli_reader {
+    FILE *input;
+    const char *path; // for messages
+    enum cli_format format;
+    bool hex;
+    uint64_t line;       // where the record read last begins, from 1
+    uint64_t line_count; // read so far
+    uint64_t byte_count;
+    char *text; // of that record
+    size_t length;
+    size_t capacity;
+    void *object; // parsed JSON that key and value borrow from
+    char problem[400];
+};
+
+enum cli_read {
+    CLI_READ_RECORD,
+    CLI_READ_END,
+    CLI_READ_BAD_RECORD, // `problem` says why
+    CLI_READ_FAILED,     // the input could not be read
+};
+
+/** The next record; key and value are valid until the next call. Zeroed but for the first four is ready. */
+enum cli_read cli_read_record(struct cli_reader *reader, tamis_slice *key, tamis_slice *value);
+void cli_reader_release(struct cli_reader *reader);
+
+/** Whether this build can read JSON lines. */
+bool cli_json_is_built(void);
+/** Take reader->text apart, a line of JSON. false: `problem` says why. */
+bool cli_parse_json(struct cli_reader *reader, tamis_slice *key, tamis_slice *value);
+void cli_release_json(struct cli_reader *reader);
 
 /* ---- Progress on standard error, if that is a terminal: cli_progress.c ---------------------- */
 
@@ -179,8 +261,8 @@ void cli_progress_end(struct cli_progress *progress);                 // the lin
 
 /* ---- Reports: cli_report.c ------------------------------------------------------------------ */
 
-/** The levels with their filters, measured beside theory. */
-void cli_report_levels(const tamis_stats *stats);
+/** What tamis_describe() says, on standard output. CLI_OK or CLI_FAILED. */
+int cli_report_store(tamis_db *db, bool files);
 /** One flat JSON member a line: "name": value; numbers that are none become null. */
 void cli_json_start(void);
 void cli_json_count(const char *name, uint64_t value);

@@ -25,6 +25,27 @@ struct option_row {
 };
 
 static const struct option_row option_rows[] = {
+    {CLI_OPTION_SYNC, "sync", NULL,
+     "return when the writes survive a power cut, not only a killed process"},
+    {CLI_OPTION_FROM, "from", "KEY", "start at this key, included; default: the first"},
+    {CLI_OPTION_TO, "to", "KEY", "stop before this key; default: after the last"},
+    {CLI_OPTION_PREFIX, "prefix", "BYTES", "only keys that begin with these bytes"},
+    {CLI_OPTION_LIMIT, "limit", "N", "at most N records; default: all"},
+    {CLI_OPTION_KEYS_ONLY, "keys-only", NULL, "print no values"},
+    {CLI_OPTION_COUNT, "count", NULL, "print how many there are, not what they are"},
+    {CLI_OPTION_KEYS_FROM, "keys-from", "FILE",
+     "look up every line of FILE, written as scan prints keys; -: standard input"},
+    {CLI_OPTION_TRACE, "trace", NULL, "print what happened at every file instead of the value"},
+    {CLI_OPTION_ESCAPED, "escaped", NULL,
+     "keys and values on the command line are written as scan prints them: \\t \\n \\\\ \\xHH"},
+    {CLI_OPTION_HEX, "hex", NULL,
+     "keys and values are pairs of hexadecimal digits, on the command line and in files"},
+    {CLI_OPTION_REVERSE, "reverse", NULL, "from the last key to the first"},
+    {CLI_OPTION_FILES, "files", NULL, "a line for every table as well"},
+    {CLI_OPTION_FORMAT, "format", "FORMAT", "of the file: tsv, csv or jsonl; default tsv"},
+    {CLI_OPTION_ENTRIES, "entries", NULL, "every entry too, not only the structure"},
+    {CLI_OPTION_JSON, "json", NULL, "print the facts as one flat JSON object"},
+    {CLI_OPTION_YES, "yes", NULL, "really: without it nothing is removed"},
     {CLI_OPTION_BITS_PER_KEY, "bits-per-key", "BITS",
      "filter of new tables, 0..32 bits a key, fractions count; default 10; 0: none"},
     {CLI_OPTION_FALSE_POSITIVE_RATE, "false-positive-rate", "RATE",
@@ -39,21 +60,6 @@ static const struct option_row option_rows[] = {
     {CLI_OPTION_BACKGROUND_THREADS, "background-threads", "N",
      "threads that compact: 1..32; default 2"},
     {CLI_OPTION_COMPRESSION, "compression", "KIND", "of new tables: none or lz4; default lz4"},
-    {CLI_OPTION_SYNC, "sync", NULL, "return when the writes survive a power cut"},
-    {CLI_OPTION_FROM, "from", "KEY", "start at this key, included"},
-    {CLI_OPTION_TO, "to", "KEY", "stop before this key"},
-    {CLI_OPTION_PREFIX, "prefix", "BYTES", "only keys that begin with these bytes"},
-    {CLI_OPTION_LIMIT, "limit", "N", "at most N records"},
-    {CLI_OPTION_KEYS_ONLY, "keys-only", NULL, "print no values"},
-    {CLI_OPTION_COUNT, "count", NULL, "print how many there are, not what they are"},
-    {CLI_OPTION_KEYS_FROM, "keys-from", "FILE", "look up every line of FILE (escaped as in scan)"},
-    {CLI_OPTION_TRACE, "trace", NULL, "print what happened at every file instead of the value"},
-    {CLI_OPTION_ESCAPED, "escaped", NULL,
-     "keys and values on the command line are written as scan prints them"},
-    {CLI_OPTION_FORMAT, "format", "FORMAT", "tsv (the default and only one so far)"},
-    {CLI_OPTION_ENTRIES, "entries", NULL, "every entry too, not only the structure"},
-    {CLI_OPTION_JSON, "json", NULL, "print the facts as one flat JSON object"},
-    {CLI_OPTION_YES, "yes", NULL, "really"},
     {CLI_OPTION_HELP, "help", NULL, "this text"},
 };
 
@@ -81,14 +87,23 @@ takes_option(const struct cli_command *command, enum cli_option option)
     return false;
 }
 
+static void
+print_exit_codes(const struct cli_command *command, FILE *out)
+{
+    fputs("\nexit codes:\n  0  done\n", out);
+    if (command->not_found != NULL)
+        fprintf(out, "  1  %s; nothing is said on standard error\n", command->not_found);
+    fputs("  2  the command line is wrong; nothing was touched\n"
+          "  3  no such store or file, open elsewhere, I/O error, damage, bad input, output cut "
+          "short\n",
+          out);
+}
+
 void
 cli_print_help(const struct cli_command *command, FILE *out)
 {
-    fprintf(out, "usage: tamis %s [OPTION]... %s\n\n%s.\n", command->name, command->operands,
-            command->summary);
-    if (command->details != NULL)
-        fprintf(out, "\n%s", command->details);
-    fputs("\noptions:\n", out);
+    fprintf(out, "usage: tamis %s [OPTION]... %s\n\n%s.\n\n%s\noptions:\n", command->name,
+            command->operands, command->summary, command->details);
     for (int i = 0; i < OPTION_COUNT; i++) {
         const struct option_row *row = &option_rows[i];
         char left[64];
@@ -99,6 +114,8 @@ cli_print_help(const struct cli_command *command, FILE *out)
                  row->argument != NULL ? row->argument : "");
         fprintf(out, "  %-27s %s\n", left, row->help);
     }
+    print_exit_codes(command, out);
+    fprintf(out, "\nexamples:\n%s", command->examples);
     if (takes_option(command, CLI_OPTION_CACHE_BYTES))
         fputs("\nSIZE is a number of bytes, or of KiB, MiB, GiB with K, M, G after it. Options "
               "hold for this run;\n"
@@ -160,19 +177,36 @@ parse_number(const char *text, double low, double high, double *value_out)
            *value_out <= high;
 }
 
-/* Bytes from the command line, without their escapes if so asked. They live as long as the
- * process. */
+/* Bytes from the command line, decoded if so asked. They live as long as the process. */
 static int
-take_bytes(const char *what, char *text, bool escaped, tamis_slice *bytes_out)
+take_bytes(const char *what, char *text, const struct cli_arguments *arguments,
+           tamis_slice *bytes_out)
 {
     size_t length = strlen(text);
     size_t error_at;
 
-    if (escaped && !cli_unescape(text, &length, &error_at))
+    if (arguments->escaped && !cli_unescape(text, &length, &error_at))
         return cli_fail_usage("%s: expected \\t, \\n, \\\\ or \\xHH at byte %zu", what,
+                              error_at + 1);
+    if (arguments->hex && !cli_unhex(text, &length, &error_at))
+        return cli_fail_usage("%s: expected pairs of hexadecimal digits at byte %zu", what,
                               error_at + 1);
     *bytes_out = (tamis_slice){text, length};
     return CLI_OK;
+}
+
+static int
+take_format(const char *name, enum cli_format *format_out)
+{
+    static const char *const names[] = {"tsv", "csv", "jsonl"}; // in the order of enum cli_format
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            *format_out = (enum cli_format)i;
+            return CLI_OK;
+        }
+    }
+    return cli_fail_usage("--format takes tsv, csv or jsonl, not '%s'", name);
 }
 
 static int
@@ -233,9 +267,7 @@ take_option(enum cli_option option, char *argument, struct cli_arguments *argume
                                   UINT64_MAX, argument);
         return CLI_OK;
     case CLI_OPTION_FORMAT:
-        if (strcmp(argument, "tsv") != 0)
-            return cli_fail_usage("--format takes tsv, not '%s'", argument);
-        return CLI_OK;
+        return take_format(argument, &arguments->format);
     case CLI_OPTION_FROM:
         arguments->has_from = true;
         arguments->from.data = argument;
@@ -266,6 +298,15 @@ take_option(enum cli_option option, char *argument, struct cli_arguments *argume
     case CLI_OPTION_ESCAPED:
         arguments->escaped = true;
         return CLI_OK;
+    case CLI_OPTION_HEX:
+        arguments->hex = true;
+        return CLI_OK;
+    case CLI_OPTION_REVERSE:
+        arguments->reverse = true;
+        return CLI_OK;
+    case CLI_OPTION_FILES:
+        arguments->files = true;
+        return CLI_OK;
     case CLI_OPTION_ENTRIES:
         arguments->entries = true;
         return CLI_OK;
@@ -282,7 +323,7 @@ take_option(enum cli_option option, char *argument, struct cli_arguments *argume
     abort();
 }
 
-/* Options that hold bytes are finished last: --escaped may stand after them. */
+/* Options that hold bytes are finished last: --escaped or --hex may stand after them. */
 static int
 take_bounds(struct cli_arguments *arguments)
 {
@@ -296,12 +337,20 @@ take_bounds(struct cli_arguments *arguments)
         {"--prefix", arguments->has_prefix, &arguments->prefix},
     };
 
+    if (arguments->escaped && arguments->hex)
+        return cli_fail_usage("--escaped or --hex, not both");
     for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++) {
-        if (bounds[i].given && take_bytes(bounds[i].name, (char *)bounds[i].bytes->data,
-                                          arguments->escaped, bounds[i].bytes) != CLI_OK)
+        if (bounds[i].given && take_bytes(bounds[i].name, (char *)bounds[i].bytes->data, arguments,
+                                          bounds[i].bytes) != CLI_OK)
             return CLI_USAGE;
     }
     return CLI_OK;
+}
+
+static bool
+is_input(const struct cli_command *command, int index, const char *text)
+{
+    return command->input_operand != 0 && index == command->input_operand && strcmp(text, "-") == 0;
 }
 
 static int
@@ -317,12 +366,14 @@ take_operands(const struct cli_command *command, int count, char **texts,
         return cli_fail("no memory");
     arguments->operand_count = count;
     for (int i = 0; i < count; i++) {
-        // The first one is a path: bytes as they are.
-        int code = take_bytes("a key or value", texts[i], arguments->escaped && i > 0,
-                              &arguments->operands[i]);
+        tamis_slice *operand = &arguments->operands[i];
 
-        if (code != CLI_OK)
-            return code;
+        *operand = tamis_text(texts[i]);
+        // The first one is a path: bytes as they are. So is a second one where that is a file's.
+        if (i == 0 || command->has_file_operand || is_input(command, i, texts[i]))
+            continue;
+        if (take_bytes("a key or value", texts[i], arguments, operand) != CLI_OK)
+            return CLI_USAGE;
     }
     return CLI_OK;
 }

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * tools/cli_records.c -- the records of a store in the order of their keys, one a line: what scan
- * and dump print.
+ * tools/cli_records.c -- ranges of keys, and the records in them in the order of their keys: what
+ * scan and dump print, what delete removes.
  *
- * Not here: the escapes (cli_text.c).
+ * Not here: the escapes (cli_text.c), reading records (cli_reader.c).
  */
 #include "cli.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+
+/* ---- Ranges --------------------------------------------------------------------------------- */
 
 /* The first key after all that begin with `prefix`, in `buffer` (prefix.length bytes). false:
  * there is none. */
@@ -29,49 +31,155 @@ prefix_end(tamis_slice prefix, unsigned char *buffer, tamis_slice *end_out)
 }
 
 int
+cli_range_make(const struct cli_arguments *arguments, struct cli_range *range)
+{
+    tamis_slice end;
+
+    range->lower = arguments->from;
+    range->has_lower = arguments->has_from;
+    range->upper = arguments->to;
+    range->has_upper = arguments->has_to;
+    range->end_bytes = malloc(arguments->prefix.length + 1);
+    if (range->end_bytes == NULL)
+        return cli_fail("no memory");
+    if (!arguments->has_prefix)
+        return CLI_OK;
+    if (!range->has_lower || cli_compare(range->lower, arguments->prefix) < 0)
+        range->lower = arguments->prefix;
+    range->has_lower = true;
+    if (prefix_end(arguments->prefix, range->end_bytes, &end) &&
+        (!range->has_upper || cli_compare(end, range->upper) < 0)) {
+        range->upper = end;
+        range->has_upper = true;
+    }
+    return CLI_OK;
+}
+
+void
+cli_range_release(struct cli_range *range)
+{
+    free(range->end_bytes);
+    range->end_bytes = NULL;
+}
+
+int
+cli_range_open(tamis_db *db, const struct cli_range *range, tamis_iter **iter_out)
+{
+    tamis_iter_options options;
+    tamis_error err;
+
+    tamis_iter_options_init(&options);
+    options.lower = range->has_lower ? &range->lower : NULL;
+    options.upper = range->has_upper ? &range->upper : NULL;
+    if (tamis_iter_open(db, &options, iter_out, &err) != TAMIS_OK)
+        return cli_fail("%s", err.message);
+    return CLI_OK;
+}
+
+/* ---- Records -------------------------------------------------------------------------------- */
+
+static void
+write_tsv(FILE *out, bool hex, tamis_slice bytes)
+{
+    if (hex)
+        cli_write_hex(out, bytes);
+    else
+        cli_write_escaped(out, bytes);
+}
+
+/* RFC 4180. A carriage return is quoted too, so that one before the newline is never in doubt. */
+static void
+write_csv(FILE *out, bool hex, tamis_slice bytes)
+{
+    const char *at = bytes.data;
+    const char *end = at + bytes.length;
+    bool quoted = false;
+
+    if (hex) {
+        cli_write_hex(out, bytes);
+        return;
+    }
+    for (const char *c = at; c < end && !quoted; c++)
+        quoted = *c == ',' || *c == '"' || *c == '\n' || *c == '\r';
+    if (!quoted) {
+        fwrite(at, 1, bytes.length, out);
+        return;
+    }
+    putc('"', out);
+    for (; at < end; at++) {
+        if (*at == '"')
+            putc('"', out);
+        putc(*at, out);
+    }
+    putc('"', out);
+}
+
+/* A member; what is no UTF-8 becomes hexadecimal, and its name says so. */
+static void
+write_json(FILE *out, const char *name, bool hex, tamis_slice bytes)
+{
+    if (!hex && cli_is_utf8(bytes)) {
+        fprintf(out, "\"%s\": ", name);
+        cli_write_json_string(out, bytes);
+        return;
+    }
+    fprintf(out, "\"%s_hex\": \"", name);
+    cli_write_hex(out, bytes);
+    putc('"', out);
+}
+
+void
+cli_write_record(FILE *out, const struct cli_arguments *arguments, tamis_slice key,
+                 tamis_slice value)
+{
+    bool hex = arguments->hex;
+
+    switch (arguments->format) {
+    case CLI_FORMAT_TSV:
+        write_tsv(out, hex, key);
+        if (!arguments->keys_only) {
+            putc('\t', out);
+            write_tsv(out, hex, value);
+        }
+        break;
+    case CLI_FORMAT_CSV:
+        write_csv(out, hex, key);
+        putc(',', out);
+        write_csv(out, hex, value);
+        break;
+    case CLI_FORMAT_JSONL:
+        putc('{', out);
+        write_json(out, "key", hex, key);
+        fputs(", ", out);
+        write_json(out, "value", hex, value);
+        putc('}', out);
+        break;
+    }
+    putc('\n', out);
+}
+
+int
 cli_write_records(tamis_db *db, const struct cli_arguments *arguments, FILE *out,
                   const char *out_name)
 {
-    const tamis_slice *lower = arguments->has_from ? &arguments->from : NULL;
-    const tamis_slice *upper = arguments->has_to ? &arguments->to : NULL;
-    unsigned char *end_bytes = malloc(arguments->prefix.length + 1);
-    tamis_slice end;
-    tamis_iter_options options;
+    struct cli_range range;
     tamis_iter *iter = NULL;
     tamis_error err;
     uint64_t count = 0;
-    int code = CLI_OK;
+    int code = cli_range_make(arguments, &range);
 
-    if (end_bytes == NULL)
-        return cli_fail("no memory");
-    if (arguments->has_prefix) {
-        if (lower == NULL || cli_compare(*lower, arguments->prefix) < 0)
-            lower = &arguments->prefix;
-        if (prefix_end(arguments->prefix, end_bytes, &end) &&
-            (upper == NULL || cli_compare(end, *upper) < 0))
-            upper = &end;
-    }
-    tamis_iter_options_init(&options);
-    options.lower = lower;
-    options.upper = upper;
-    if (tamis_iter_open(db, &options, &iter, &err) != TAMIS_OK) {
-        code = cli_fail("%s", err.message);
+    if (code == CLI_OK)
+        code = cli_range_open(db, &range, &iter);
+    if (code != CLI_OK)
         goto out;
-    }
-    for (tamis_iter_first(iter); tamis_iter_valid(iter); tamis_iter_next(iter)) {
-        if (arguments->has_limit && count == arguments->limit)
-            break;
+    (arguments->reverse ? tamis_iter_last : tamis_iter_first)(iter);
+    while (tamis_iter_valid(iter) && (!arguments->has_limit || count < arguments->limit)) {
         count++;
-        if (arguments->count)
-            continue;
-        cli_write_escaped(out, tamis_iter_key(iter));
-        if (!arguments->keys_only) {
-            putc('\t', out);
-            cli_write_escaped(out, tamis_iter_value(iter));
-        }
-        putc('\n', out);
+        if (!arguments->count)
+            cli_write_record(out, arguments, tamis_iter_key(iter), tamis_iter_value(iter));
         if (ferror(out))
             break;
+        (arguments->reverse ? tamis_iter_prev : tamis_iter_next)(iter);
     }
     if (ferror(out))
         code = cli_fail("%s was cut short: %s", out_name, strerror(errno));
@@ -81,6 +189,6 @@ cli_write_records(tamis_db *db, const struct cli_arguments *arguments, FILE *out
         fprintf(out, "%" PRIu64 "\n", count);
 out:
     tamis_iter_close(iter);
-    free(end_bytes);
+    cli_range_release(&range);
     return code;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * tools/cli_report.c -- the levels table that stats, get --count and load print, and flat JSON.
+ * tools/cli_report.c -- the store's description of itself, and flat JSON.
  *
  * Not here: counting; every figure comes from tamis_get_stats().
  */
@@ -11,46 +11,20 @@
 
 static bool json_first;
 
-static void
-print_rate(double rate)
+static bool
+write_piece(void *arg, const char *text, size_t length)
 {
-    if (isfinite(rate))
-        printf(" %9.4f%%", rate * 100);
-    else
-        printf(" %10s", "-");
+    return fwrite(text, 1, length, arg) == length;
 }
 
-static void
-print_level(const char *name, const tamis_level_stats *level)
+int
+cli_report_store(tamis_db *db, bool files)
 {
-    char size[32];
-    char filter[32];
+    tamis_error err;
 
-    printf("%-6s %6" PRIu64 " %10s %10" PRIu64 " %8" PRIu64 " %10s %6.2f", name, level->file_count,
-           cli_format_bytes(level->file_bytes, size), level->entry_count, level->tombstone_count,
-           cli_format_bytes(level->filter_bytes, filter), level->bits_per_key_delivered);
-    printf(" %10" PRIu64 " %10" PRIu64 " %9" PRIu64 " %9" PRIu64, level->filter_probes,
-           level->filter_negatives, level->filter_true_positives, level->filter_false_positives);
-    print_rate(level->false_positive_rate_measured);
-    print_rate(level->false_positive_rate_theory);
-    putchar('\n');
-}
-
-void
-cli_report_levels(const tamis_stats *stats)
-{
-    printf("%-6s %6s %10s %10s %8s %10s %6s %10s %10s %9s %9s %10s %10s\n", "level", "files",
-           "size", "entries", "deleted", "filters", "bits/k", "asked", "said no", "yes+there",
-           "yes+not", "measured", "theory");
-    for (int i = 0; i < TAMIS_LEVEL_COUNT; i++) {
-        char name[16];
-
-        if (stats->level[i].file_count == 0 && stats->level[i].filter_probes == 0)
-            continue;
-        snprintf(name, sizeof name, "%d", i);
-        print_level(name, &stats->level[i]);
-    }
-    print_level("total", &stats->total);
+    if (tamis_describe(db, files, write_piece, stdout, &err) != TAMIS_OK)
+        return cli_fail("%s", err.message);
+    return CLI_OK;
 }
 
 static void
@@ -88,16 +62,7 @@ void
 cli_json_text(const char *name, const char *value)
 {
     json_name(name);
-    putchar('"');
-    for (const char *at = value; *at != 0; at++) {
-        if (*at == '"' || *at == '\\')
-            printf("\\%c", *at);
-        else if ((unsigned char)*at < 0x20)
-            printf("\\u%04x", (unsigned)(unsigned char)*at);
-        else
-            putchar(*at);
-    }
-    putchar('"');
+    cli_write_json_string(stdout, tamis_text(value));
 }
 
 void

@@ -19,9 +19,9 @@
 
 const char *cli_command_name;
 
-/* Bytes of the UTF-8 character at `at` that may be shown as it is; 0 when it may not. */
+/* Bytes of the UTF-8 character at `at`; 0 when there is none. */
 static size_t
-printable_length(const unsigned char *at, size_t left)
+utf8_length(const unsigned char *at, size_t left)
 {
     unsigned lead = at[0];
     unsigned low = 0x80; // allowed range of the second byte: no overlong forms, no surrogates
@@ -29,11 +29,9 @@ printable_length(const unsigned char *at, size_t left)
     size_t length;
 
     if (lead < 0x80)
-        return lead >= 0x20 && lead != 0x7f;
+        return 1;
     if (lead >= 0xc2 && lead <= 0xdf) {
         length = 2;
-        if (lead == 0xc2)
-            low = 0xa0; // U+0080..U+009F are controls
     } else if (lead >= 0xe0 && lead <= 0xef) {
         length = 3;
         if (lead == 0xe0)
@@ -56,6 +54,39 @@ printable_length(const unsigned char *at, size_t left)
             return 0;
     }
     return length;
+}
+
+/* A control character: below 0x20, 0x7f, U+0080..U+009F. `at` begins a character. */
+static bool
+is_control(const unsigned char *at)
+{
+    return at[0] < 0x20 || at[0] == 0x7f || (at[0] == 0xc2 && at[1] < 0xa0);
+}
+
+/* Bytes of the UTF-8 character at `at` that may be shown as it is; 0 when it may not. */
+static size_t
+printable_length(const unsigned char *at, size_t left)
+{
+    size_t length = utf8_length(at, left);
+
+    return length > 0 && is_control(at) ? 0 : length;
+}
+
+bool
+cli_is_utf8(tamis_slice bytes)
+{
+    const unsigned char *at = bytes.data;
+    size_t left = bytes.length;
+
+    while (left > 0) {
+        size_t length = utf8_length(at, left);
+
+        if (length == 0)
+            return false;
+        at += length;
+        left -= length;
+    }
+    return true;
 }
 
 /* Bytes at `at` that stand for themselves: the common case, written in one piece. */
@@ -168,6 +199,56 @@ cli_unescape(char *text, size_t *length, size_t *error_at)
     }
     *length = written;
     return true;
+}
+
+bool
+cli_unhex(char *text, size_t *length, size_t *error_at)
+{
+    for (size_t i = 0; i < *length; i += 2) {
+        int high = hex_digit(text[i]);
+        int low = i + 1 < *length ? hex_digit(text[i + 1]) : -1;
+
+        if (high < 0 || low < 0) {
+            *error_at = high < 0 ? i : i + 1;
+            return false;
+        }
+        text[i / 2] = (char)(high * 16 + low);
+    }
+    *length /= 2;
+    return true;
+}
+
+void
+cli_write_hex(FILE *out, tamis_slice bytes)
+{
+    static const char digits[] = "0123456789abcdef";
+    const unsigned char *at = bytes.data;
+
+    for (size_t i = 0; i < bytes.length; i++) {
+        putc(digits[at[i] >> 4], out);
+        putc(digits[at[i] & 15], out);
+    }
+}
+
+void
+cli_write_json_string(FILE *out, tamis_slice text)
+{
+    const unsigned char *at = text.data;
+    const unsigned char *end = at + text.length;
+
+    putc('"', out);
+    while (at < end) {
+        size_t length = at[0] >= 0xc2 ? utf8_length(at, (size_t)(end - at)) : 1;
+
+        if (is_control(at))
+            fprintf(out, "\\u%04x", at[0] == 0xc2 ? at[1] : at[0]);
+        else if (*at == '"' || *at == '\\')
+            fprintf(out, "\\%c", *at);
+        else
+            fwrite(at, 1, length, out);
+        at += length;
+    }
+    putc('"', out);
 }
 
 int

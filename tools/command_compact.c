@@ -96,6 +96,8 @@ const struct cli_command command_compact = {
     .summary = "merge everything into the last level; drops what was overwritten or deleted",
     .details = "Tables are written anew, so this also gives all of them the filters that the "
                "options ask for.\n",
+    .examples = "  tamis compact fruit.db\n"
+                "  tamis compact --bits-per-key=14 fruit.db\n",
     .options = options_taken,
     .operand_count_min = 1,
     .operand_count_max = 1,

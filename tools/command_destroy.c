@@ -33,6 +33,7 @@ const struct cli_command command_destroy = {
     .details = "Nothing is removed without --yes. Files that are not the store's stay, and so does "
                "the directory\n"
                "then. A store that is open elsewhere is refused.\n",
+    .examples = "  tamis destroy --yes fruit.db\n",
     .options = options_taken,
     .operand_count_min = 1,
     .operand_count_max = 1,

@@ -34,16 +34,33 @@ run(const struct cli_arguments *arguments)
     return cli_close(db, code);
 }
 
-static const enum cli_option options_taken[] = {CLI_OPTION_FORMAT, CLI_STORE_OPTIONS,
-                                                CLI_OPTION_END};
+static const enum cli_option options_taken[] = {CLI_OPTION_FORMAT, CLI_OPTION_HEX,
+                                                CLI_STORE_OPTIONS, CLI_OPTION_END};
 
 const struct cli_command command_dump = {
     .name = "dump",
     .operands = "DB [FILE]",
     .summary = "write all records to a file that load reads",
-    .details = "One record a line as in scan: key, tab, value, with \\t, \\n, \\\\ and \\xHH. "
-               "Without FILE, or\n"
-               "with -, to standard output. An existing FILE is replaced.\n",
+    .details =
+        "Without FILE, or with -, to standard output. An existing FILE is replaced. load reads "
+        "back exactly the bytes\n"
+        "that were dumped, whatever they are, in every format:\n"
+        "\n"
+        "  tsv    key, tab, value, with \\t, \\n, \\\\ and \\xHH, as scan prints\n"
+        "  csv    RFC 4180: key,value without a header; bytes as they are, quoted where they "
+        "hold a comma, a quote,\n"
+        "         a newline or a carriage return; lines end with a newline. Control bytes pass "
+        "as they are: with --hex\n"
+        "         they do not\n"
+        "  jsonl  an object a line, {\"key\": ..., \"value\": ...}; what is no UTF-8 is "
+        "hexadecimal under \"key_hex\" or\n"
+        "         \"value_hex\"\n"
+        "\n"
+        "With --hex every key and value is hexadecimal.\n",
+    .examples = "  tamis dump fruit.db fruit.tsv\n"
+                "  tamis dump --format=jsonl fruit.db | jq .value\n"
+                "  tamis dump --format=csv --hex fruit.db fruit.csv\n",
+    .has_file_operand = true,
     .options = options_taken,
     .operand_count_min = 1,
     .operand_count_max = 2,

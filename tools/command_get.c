@@ -5,7 +5,7 @@
  * The story (--trace) is told by the store's own counters, read for every table before and after
  * that one lookup.
  *
- * Not here: the table of levels (cli_report.c).
+ * Not here: the description of the store (tamis_describe()).
  */
 #include "cli.h"
 
@@ -16,7 +16,7 @@
 /* ---- One value ------------------------------------------------------------------------------ */
 
 static int
-get_one(tamis_db *db, tamis_slice key)
+get_one(tamis_db *db, tamis_slice key, bool hex)
 {
     tamis_pinned pinned;
     tamis_error err;
@@ -26,7 +26,10 @@ get_one(tamis_db *db, tamis_slice key)
         return CLI_NOT_FOUND;
     if (status != TAMIS_OK)
         return cli_fail("%s", err.message);
-    fwrite(pinned.value.data, 1, pinned.value.length, stdout);
+    if (hex)
+        cli_write_hex(stdout, pinned.value);
+    else
+        fwrite(pinned.value.data, 1, pinned.value.length, stdout);
     putchar('\n');
     tamis_pinned_release(&pinned);
     return CLI_OK;
@@ -62,22 +65,18 @@ look_up_lines(tamis_db *db, FILE *input, const struct cli_arguments *arguments,
         if (length > 0 && line[length - 1] == '\n')
             length--;
         lookups->count++;
-        if (!cli_unescape(line, &length, &error_at)) {
-            code = cli_fail("%s:%" PRIu64 ": expected \\t, \\n, \\\\ or \\xHH at byte %zu",
-                            arguments->keys_from, lookups->count, error_at + 1);
+        if (!(arguments->hex ? cli_unhex : cli_unescape)(line, &length, &error_at)) {
+            code = cli_fail(
+                "%s:%" PRIu64 ": expected %s at byte %zu", arguments->keys_from, lookups->count,
+                arguments->hex ? "pairs of hexadecimal digits" : "\\t, \\n, \\\\ or \\xHH",
+                error_at + 1);
             break;
         }
         status = tamis_get_pinned(db, NULL, (tamis_slice){line, length}, &pinned, &err);
         if (status == TAMIS_OK) {
             lookups->found++;
-            if (!arguments->count && !arguments->json) {
-                cli_write_escaped(stdout, (tamis_slice){line, length});
-                if (!arguments->keys_only) {
-                    putchar('\t');
-                    cli_write_escaped(stdout, pinned.value);
-                }
-                putchar('\n');
-            }
+            if (!arguments->count && !arguments->json)
+                cli_write_record(stdout, arguments, (tamis_slice){line, length}, pinned.value);
             tamis_pinned_release(&pinned);
             if (ferror(stdout))
                 break;
@@ -142,8 +141,7 @@ report_lookups(tamis_db *db, const struct lookups *lookups, bool json)
            stats.total.filter_false_positives, false_reads);
     printf("seconds                  %12.3f   %.0f ns a key\n\n", lookups->seconds,
            lookups->count > 0 ? lookups->seconds * 1e9 / (double)lookups->count : 0);
-    cli_report_levels(&stats);
-    return CLI_OK;
+    return cli_report_store(db, false);
 }
 
 static int
@@ -324,7 +322,7 @@ run(const struct cli_arguments *arguments)
         else if (arguments->trace)
             code = get_traced(db, arguments->operands[1]);
         else
-            code = get_one(db, arguments->operands[1]);
+            code = get_one(db, arguments->operands[1], arguments->hex);
         code = cli_close(db, code);
     }
     if (input != NULL && input != stdin)
@@ -333,24 +331,33 @@ run(const struct cli_arguments *arguments)
 }
 
 static const enum cli_option options_taken[] = {
-    CLI_OPTION_KEYS_FROM, CLI_OPTION_KEYS_ONLY, CLI_OPTION_COUNT,  CLI_OPTION_JSON,
-    CLI_OPTION_TRACE,     CLI_OPTION_ESCAPED,   CLI_STORE_OPTIONS, CLI_OPTION_END};
+    CLI_OPTION_KEYS_FROM, CLI_OPTION_KEYS_ONLY, CLI_OPTION_COUNT,
+    CLI_OPTION_JSON,      CLI_OPTION_TRACE,     CLI_OPTION_ESCAPED,
+    CLI_OPTION_HEX,       CLI_STORE_OPTIONS,    CLI_OPTION_END};
 
 const struct cli_command command_get = {
     .name = "get",
     .operands = "DB [KEY]",
     .summary = "print the value of a key, byte for byte, and a newline",
-    .details = "Nothing is printed and the exit code is 1 when the key is not there.\n"
-               "\n"
-               "--keys-from looks up many keys, one a line, and prints those that are there as "
-               "scan would; the exit\n"
-               "code is 1 when one of them is not. With --count or --json it prints numbers "
-               "instead: found, not found,\n"
-               "files skipped and files read, and for each level the measured rate of false "
-               "positives beside theory.\n"
-               "\n"
-               "--trace names every file and what became of it in this one lookup, by the store's "
-               "own counters.\n",
+    .not_found = "the key, or with --keys-from one of the keys, is not there",
+    .examples = "  tamis get fruit.db apple\n"
+                "  tamis get --hex fruit.db 00ff\n"
+                "  tamis get --trace fruit.db pear\n"
+                "  tamis get --keys-from=words.txt --count fruit.db\n",
+    .details =
+        "Nothing is printed and the exit code is 1 when the key is not there. With --hex the "
+        "key is given and the\n"
+        "value printed in hexadecimal; so are the keys of --keys-from.\n"
+        "\n"
+        "--keys-from looks up many keys, one a line, and prints those that are there as "
+        "scan would; the exit\n"
+        "code is 1 when one of them is not. With --count or --json it prints numbers "
+        "instead: found, not found,\n"
+        "files skipped and files read, and for each level the measured rate of false "
+        "positives beside theory.\n"
+        "\n"
+        "--trace names every file and what became of it in this one lookup, by the store's "
+        "own counters.\n",
     .options = options_taken,
     .operand_count_min = 1,
     .operand_count_max = 2,

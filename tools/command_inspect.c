@@ -39,6 +39,8 @@ const struct cli_command command_inspect = {
         "FILE is a file of a store (000012.sst, 000013.wal, MANIFEST-000007, CURRENT); the store "
         "may be\n"
         "open elsewhere. Of a damaged file, what could be read is printed before exit code 3.\n",
+    .examples = "  tamis inspect fruit.db/CURRENT\n"
+                "  tamis inspect --entries fruit.db/000012.sst | less\n",
     .options = options_taken,
     .operand_count_min = 1,
     .operand_count_max = 1,

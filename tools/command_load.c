@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * tools/command_load.c -- `tamis load`: records from a file, one a line: key, tab, value, escaped
- * as scan prints them.
+ * tools/command_load.c -- `tamis load`: records from a file.
  *
- * What precedes a bad line is loaded and stays; the message says how many records that are.
+ * What precedes a bad record is loaded and stays; the message says how many records that are.
  *
- * Not here: the escapes (cli_text.c).
+ * Not here: the formats (cli_reader.c).
  */
 #include "cli.h"
 
@@ -20,20 +19,18 @@ static const size_t batch_bytes = 256 << 10;
 struct loading {
     tamis_db *db;
     tamis_batch *batch;
-    FILE *input;
-    const char *path;
-    uint64_t input_bytes;  // read so far
+    struct cli_reader reader;
     uint64_t record_count; // applied
     uint64_t record_bytes; // keys and values applied
     uint64_t batch_record_bytes;
 };
 
 static int
-apply_batch(struct loading *loading, const tamis_write_options *options)
+apply_batch(struct loading *loading)
 {
     tamis_error err;
 
-    if (tamis_write(loading->db, options, loading->batch, &err) != TAMIS_OK)
+    if (tamis_write(loading->db, NULL, loading->batch, &err) != TAMIS_OK)
         return cli_fail("after %" PRIu64 " records: %s", loading->record_count, err.message);
     loading->record_count += tamis_batch_count(loading->batch);
     loading->record_bytes += loading->batch_record_bytes;
@@ -42,92 +39,67 @@ apply_batch(struct loading *loading, const tamis_write_options *options)
     return CLI_OK;
 }
 
-/* Take one line apart and add it to the batch; `problem` receives what is wrong with it. */
+/* Add a record to the batch; `problem` of the reader says what is wrong with it. */
 static bool
-add_line(struct loading *loading, char *line, size_t length, char *problem, size_t problem_bytes)
+add_record(struct loading *loading, tamis_slice key, tamis_slice value)
 {
-    char *tab = memchr(line, '\t', length);
-    char *value;
-    size_t key_length;
-    size_t value_length;
-    size_t error_at;
+    struct cli_reader *reader = &loading->reader;
     tamis_error err;
 
-    if (tab == NULL) {
-        snprintf(problem, problem_bytes, "expected key, tab, value; found no tab");
-        return false;
+    if (tamis_batch_put(loading->batch, key, value, &err) == TAMIS_OK) {
+        loading->batch_record_bytes += key.length + value.length;
+        return true;
     }
-    key_length = (size_t)(tab - line);
-    value = tab + 1;
-    value_length = length - key_length - 1;
-    tab = memchr(value, '\t', value_length);
-    if (tab != NULL) {
-        snprintf(problem, problem_bytes,
-                 "expected one tab; found a second one at byte %zu (a tab inside a value is "
-                 "written \\t)",
-                 (size_t)(tab - line) + 1);
-        return false;
-    }
-    if (!cli_unescape(value, &value_length, &error_at)) {
-        error_at += key_length + 1;
-    } else if (cli_unescape(line, &key_length, &error_at)) {
-        if (tamis_batch_put(loading->batch, (tamis_slice){line, key_length},
-                            (tamis_slice){value, value_length}, &err) == TAMIS_OK) {
-            loading->batch_record_bytes += key_length + value_length;
-            return true;
-        }
-        snprintf(problem, problem_bytes, "%s", err.message);
-        return false;
-    }
-    snprintf(problem, problem_bytes,
-             "expected \\t, \\n, \\\\ or \\xHH at byte %zu (a backslash is written \\\\)",
-             error_at + 1);
+    snprintf(reader->problem, sizeof reader->problem, "%s", err.message);
     return false;
 }
 
-static int
-load_lines(struct loading *loading)
+/* Read records into batches until one is bad, the input ends or something fails; the last batch is left
+ * to be applied. */
+static enum cli_read
+load_batches(struct loading *loading, struct cli_progress *progress, int *code)
 {
+    enum cli_read result = CLI_READ_RECORD;
+
+    while (*code == CLI_OK && result == CLI_READ_RECORD) {
+        tamis_slice key;
+        tamis_slice value;
+
+        result = cli_read_record(&loading->reader, &key, &value);
+        if (result == CLI_READ_RECORD && !add_record(loading, key, value))
+            result = CLI_READ_BAD_RECORD;
+        if (tamis_batch_bytes(loading->batch) >= batch_bytes)
+            *code = apply_batch(loading);
+        cli_progress_show(progress, loading->reader.byte_count);
+    }
+    return result;
+}
+
+static int
+load_records(struct loading *loading)
+{
+    struct cli_reader *reader = &loading->reader;
     struct cli_progress progress;
     struct stat info;
-    char *line = NULL;
-    size_t capacity = 0;
-    uint64_t line_number = 0;
-    ssize_t length;
-    char problem[400];
-    bool good = true;
+    enum cli_read result;
+    int read_error;
     int code = CLI_OK;
 
     cli_progress_start(&progress, "loading",
-                       fstat(fileno(loading->input), &info) == 0 && S_ISREG(info.st_mode)
+                       fstat(fileno(reader->input), &info) == 0 && S_ISREG(info.st_mode)
                            ? (uint64_t)info.st_size
                            : 0);
-    errno = 0;
-    while (code == CLI_OK && (length = getline(&line, &capacity, loading->input)) >= 0) {
-        line_number++;
-        loading->input_bytes += (uint64_t)length;
-        if (length > 0 && line[length - 1] == '\n')
-            length--;
-        good = add_line(loading, line, (size_t)length, problem, sizeof problem);
-        if (!good)
-            break;
-        if (tamis_batch_bytes(loading->batch) >= batch_bytes)
-            code = apply_batch(loading, NULL);
-        cli_progress_show(&progress, loading->input_bytes);
-        errno = 0;
-    }
-    if (code == CLI_OK && good && !feof(loading->input))
-        code = cli_fail("%s: %s", loading->path, errno != 0 ? strerror(errno) : "cannot be read");
-    if (tamis_batch_count(loading->batch) > 0 && (code == CLI_OK || !good)) {
-        int applied = apply_batch(loading, NULL);
-
-        code = code == CLI_OK ? applied : code;
-    }
+    result = load_batches(loading, &progress, &code);
+    read_error = errno;
+    if (code == CLI_OK && tamis_batch_count(loading->batch) > 0)
+        code = apply_batch(loading);
     cli_progress_end(&progress);
-    if (!good && code == CLI_OK)
+    if (code == CLI_OK && result == CLI_READ_FAILED)
+        code = cli_fail("%s: %s", reader->path,
+                        read_error != 0 ? strerror(read_error) : "cannot be read");
+    if (code == CLI_OK && result == CLI_READ_BAD_RECORD)
         code = cli_fail("%s:%" PRIu64 ": %s; the %" PRIu64 " records before this line are loaded",
-                        loading->path, line_number, problem, loading->record_count);
-    free(line);
+                        reader->path, reader->line, reader->problem, loading->record_count);
     return code;
 }
 
@@ -155,52 +127,77 @@ report(const struct loading *loading, double seconds)
 }
 
 static int
-run(const struct cli_arguments *arguments)
+load_store(struct loading *loading)
 {
-    struct loading loading = {.path = arguments->operands[1].data};
     tamis_error err;
     double start = cli_now_seconds();
-    int code;
+    int code = CLI_OK;
 
-    // The input first: a wrong name must not leave an empty store behind.
-    loading.input = cli_open_input(loading.path);
-    if (loading.input == NULL)
-        return CLI_FAILED;
-    code = cli_open(arguments, true, &loading.db);
-    if (code != CLI_OK)
-        goto out;
-    if (tamis_batch_create(NULL, &loading.batch, &err) != TAMIS_OK)
+    if (tamis_batch_create(NULL, &loading->batch, &err) != TAMIS_OK)
+        return cli_fail("%s", err.message);
+    code = load_records(loading);
+    if (code == CLI_OK && (tamis_flush(loading->db, &err) != TAMIS_OK ||
+                           tamis_wait_idle(loading->db, &err) != TAMIS_OK))
         code = cli_fail("%s", err.message);
     if (code == CLI_OK)
-        code = load_lines(&loading);
-    if (code == CLI_OK && (tamis_flush(loading.db, &err) != TAMIS_OK ||
-                           tamis_wait_idle(loading.db, &err) != TAMIS_OK))
-        code = cli_fail("%s", err.message);
-    if (code == CLI_OK)
-        report(&loading, cli_now_seconds() - start);
-    tamis_batch_destroy(loading.batch);
-    code = cli_close(loading.db, code);
-out:
-    if (loading.input != stdin)
-        fclose(loading.input);
+        report(loading, cli_now_seconds() - start);
+    tamis_batch_destroy(loading->batch);
     return code;
 }
 
-static const enum cli_option options_taken[] = {CLI_OPTION_FORMAT, CLI_STORE_OPTIONS,
-                                                CLI_OPTION_END};
+static int
+run(const struct cli_arguments *arguments)
+{
+    struct loading loading = {
+        .reader = {.path = arguments->operands[1].data,
+                   .format = arguments->format,
+                   .hex = arguments->hex},
+    };
+    int code;
+
+    if (arguments->format == CLI_FORMAT_JSONL && arguments->hex)
+        return cli_fail_usage(
+            "--hex goes with tsv and csv; the names in jsonl say what is hexadecimal");
+    if (arguments->format == CLI_FORMAT_JSONL && !cli_json_is_built())
+        return cli_fail_usage("--format=jsonl: this build reads no JSON; tsv or csv");
+    // The input first: a wrong name must not leave an empty store behind.
+    loading.reader.input = cli_open_input(loading.reader.path);
+    if (loading.reader.input == NULL)
+        return CLI_FAILED;
+    code = cli_open(arguments, true, &loading.db);
+    if (code == CLI_OK)
+        code = cli_close(loading.db, load_store(&loading));
+    cli_reader_release(&loading.reader);
+    if (loading.reader.input != stdin)
+        fclose(loading.reader.input);
+    return code;
+}
+
+static const enum cli_option options_taken[] = {CLI_OPTION_FORMAT, CLI_OPTION_HEX,
+                                                CLI_STORE_OPTIONS, CLI_OPTION_END};
 
 const struct cli_command command_load = {
     .name = "load",
     .operands = "DB FILE",
     .summary = "store the records of a file; makes the store if it is missing",
     .details =
-        "One record a line: key, tab, value, with \\t, \\n, \\\\ and \\xHH as scan and dump write "
-        "them. FILE - is\n"
-        "standard input. The first bad line ends the load with exit code 3; the message names the "
-        "line,\n"
-        "what was expected there, and how many records before it are loaded (all of them are).\n"
-        "When load returns, the records are in tables, background work is done and a power cut "
-        "loses nothing.\n",
+        "FILE - is standard input. Formats, as dump writes them:\n"
+        "\n"
+        "  tsv    one record a line: key, tab, value, with \\t, \\n, \\\\ and \\xHH\n"
+        "  csv    RFC 4180: two fields, no header; lines end with newline, or carriage return and "
+        "newline\n"
+        "  jsonl  an object a line with \"key\" or \"key_hex\", and \"value\" or \"value_hex\"\n"
+        "\n"
+        "The first bad record ends the load with exit code 3; the message names the line, what was "
+        "expected there, and\n"
+        "how many records before it are loaded (all of them are). Of equal keys the last one "
+        "counts. "
+        "When load returns 0,\n"
+        "the records are in tables, background work is done and a power cut loses nothing.\n",
+    .examples = "  tamis load fruit.db fruit.tsv\n"
+                "  tamis load --format=csv fruit.db - <fruit.csv\n"
+                "  tamis load --hex --bits-per-key=14 fruit.db fruit.hex\n",
+    .has_file_operand = true,
     .options = options_taken,
     .operand_count_min = 2,
     .operand_count_max = 2,

@@ -74,14 +74,22 @@ run(const struct cli_arguments *arguments)
     return code;
 }
 
-static const enum cli_option options_taken[] = {CLI_OPTION_SYNC, CLI_OPTION_ESCAPED,
+static const enum cli_option options_taken[] = {CLI_OPTION_SYNC, CLI_OPTION_ESCAPED, CLI_OPTION_HEX,
                                                 CLI_STORE_OPTIONS, CLI_OPTION_END};
 
 const struct cli_command command_put = {
     .name = "put",
     .operands = "DB KEY VALUE",
     .summary = "store a value under a key; makes the store if it is missing",
-    .details = "VALUE - is all of standard input, byte for byte.\n",
+    .details = "VALUE - is all of standard input, byte for byte, whatever the encoding of KEY.\n"
+               "When put returns, the record survives a killed process; a power cut as well with "
+               "--sync. A key holds\n"
+               "0..1048576 bytes, a value 0..1073741824.\n",
+    .examples = "  tamis put fruit.db apple red\n"
+                "  tamis put fruit.db photo - <photo.jpg\n"
+                "  tamis put --hex fruit.db 00ff 0a0d\n"
+                "  tamis put fruit.db -- -key --value\n",
+    .input_operand = 2,
     .options = options_taken,
     .operand_count_min = 3,
     .operand_count_max = 3,

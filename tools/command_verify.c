@@ -57,6 +57,7 @@ const struct cli_command command_verify = {
     .details = "The first fault is named with its file and offset, and the exit code is 3. Opening "
                "the store\n"
                "checks the manifest and the log, and finishes what a crash left.\n",
+    .examples = "  tamis verify fruit.db && echo sound\n",
     .options = options_taken,
     .operand_count_min = 1,
     .operand_count_max = 1,

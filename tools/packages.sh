@@ -6,7 +6,7 @@
 
 # What building and testing take.
 # shellcheck disable=SC2034 # used by those who source this
-TAMIS_BUILD_PACKAGES="gcc g++ libc6-dev cmake ninja-build pkg-config libxxhash-dev liblz4-dev check libsubunit-dev"
+TAMIS_BUILD_PACKAGES="gcc g++ libc6-dev cmake ninja-build pkg-config libxxhash-dev liblz4-dev libjansson-dev check libsubunit-dev"
 
 # package_is_there NAME
 package_is_there()

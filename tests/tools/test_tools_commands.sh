@@ -119,6 +119,15 @@ expect 2 frobnicate
 for command in put get delete scan load dump stats inspect verify compact destroy; do
     expect 0 "$command" --help
     grep -q "^usage: tamis $command " out || problem "$command --help: $(cat out)"
+    for part in options: 'exit codes:' examples:; do
+        grep -q "^$part\$" out || problem "$command --help has no '$part'"
+    done
+    grep -q "^  tamis $command " out || problem "$command --help has no example of itself"
+    if [ "$command" = get ]; then
+        grep -q '^  1  ' out || problem "get --help does not say what 1 means"
+    else
+        ! grep -q '^  1  ' out || problem "$command --help has an exit code that it does not give"
+    fi
     cp out by_option
     expect 0 help "$command"
     cmp -s out by_option || problem "help $command differs from $command --help"

@@ -78,6 +78,9 @@ expect 2 get s k --count
 expect 2 delete s
 expect 2 scan
 expect 2 scan s t
+expect 2 scan --reverse=yes s
+expect 2 get --reverse s k
+expect 2 dump --count s
 expect 2 load s
 expect 2 dump s t u
 expect 2 inspect

@@ -55,7 +55,7 @@ tm_file_open(tamis_db *db, uint64_t number, struct tm_table_facts *facts,
     if (tm_table_filter_damage(file->table) != TAMIS_FILTER_SOUND)
         tm_report_now(
             db, TAMIS_LOG_WARNING,
-            "%s: filter: %s: it answers \"maybe\", lookups read more; compacting makes a new one",
+            "%s: filter: %s: it answers \"maybe\", and lookups read more, until the table is merged",
             name, tamis_filter_damage_name(tm_table_filter_damage(file->table)));
     file->false_positive_rate_theory =
         tamis_theory_false_positive_rate(&tm_table_filter_info(file->table)->geometry);

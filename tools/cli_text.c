@@ -315,13 +315,29 @@ cli_fail_usage(const char *format, ...)
     return CLI_USAGE;
 }
 
+/* What the store does not tell by the status of a call: damaged filters, files that stay, compaction that
+ * stands still. Any thread. */
+static void
+hear(void *ctx, tamis_log_level level, const char *message)
+{
+    (void)ctx;
+    flockfile(stderr);
+    fprintf(stderr, "tamis %s: %s: ", cli_command_name,
+            level == TAMIS_LOG_ERROR ? "error" : "warning");
+    write_escaped(stderr, tamis_text(message), false, SIZE_MAX);
+    fputc('\n', stderr);
+    funlockfile(stderr);
+}
+
 int
 cli_open(const struct cli_arguments *arguments, bool create, tamis_db **db_out)
 {
+    const tamis_logger logger = {NULL, hear, TAMIS_LOG_WARNING};
     tamis_options options = arguments->store;
     tamis_error err;
 
     options.create_if_missing = create;
+    options.logger = &logger;
     switch (tamis_open(cli_path(arguments), &options, db_out, &err)) {
     case TAMIS_OK:
         return CLI_OK;

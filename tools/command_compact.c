@@ -94,8 +94,9 @@ const struct cli_command command_compact = {
     .name = "compact",
     .operands = "DB",
     .summary = "merge everything into the last level; drops what was overwritten or deleted",
-    .details = "Tables are written anew, so this also gives all of them the filters that the "
-               "options ask for.\n",
+    .details = "What is merged is written anew, with the filters and blocks that the options ask for. A "
+               "table that overlaps no\n"
+               "other is moved or stays as it is. Sizes before and after are said on standard error.\n",
     .examples = "  tamis compact fruit.db\n"
                 "  tamis compact --bits-per-key=14 fruit.db\n",
     .options = options_taken,

@@ -111,4 +111,40 @@ printf 'damage!!' | dd of="$table" bs=1 seek=$((size / 4)) conv=notrunc 2>dd.log
 expect 3 verify many
 said "$(basename "$table")"
 expect 3 scan many
+
+# A damaged filter costs time, not answers: a warning, and verify fails.
+expect 0 load filtered many.tsv
+table=$(echo filtered/*.sst | cut -d' ' -f1)
+"$TAMIS" inspect "$table" >out || problem "inspect of a table: exit code $?"
+offset=$(sed -n 's/^section filter \([0-9]*\) .*/\1/p' out)
+printf 'x' | dd of="$table" bs=1 seek=$((offset + 1000)) conv=notrunc 2>dd.log
+expect 0 get filtered 00000007
+printed 'value 7'
+said "^tamis get: warning: $(basename "$table"): filter: "
+expect 3 verify filtered
+said "$(basename "$table"): filter at"
+expect 0 stats filtered
+grep -q '^1 filters are damaged' out || problem "stats says nothing of a damaged filter"
+expect 0 put filtered 00000007 seven
+expect 0 compact filtered
+expect 0 verify filtered
+[ ! -s err ] || problem "a new filter is still complained about: $(cat err)"
+
+# Every command on a store of which one file is damaged or gone: exit code 3 and the file's name, or the right answer.
+expect 0 put filtered last value
+for file in CURRENT "$(basename filtered/MANIFEST-*)" "$(basename filtered/*.wal)"; do
+    for command in 'get %s last' 'scan %s' 'dump %s' 'dump --format=csv %s' 'stats %s' 'verify %s' 'compact %s' 'put %s a b' \
+        'delete %s a' 'delete --prefix=0 %s' 'load %s one.tsv'; do
+        rm -rf copy
+        cp -R filtered copy
+        printf '\377' | dd of="copy/$file" bs=1 seek=8 conv=notrunc 2>dd.log
+        # shellcheck disable=SC2046,SC2059 # words are wanted, and the pattern is ours
+        expect 3 $(printf "$command" copy)
+        said "$file"
+        rm -f "copy/$file"
+        # shellcheck disable=SC2046,SC2059
+        expect 3 $(printf "$command" copy)
+        said "${file%-*}"
+    done
+done
 tools_done

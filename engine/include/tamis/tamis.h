@@ -105,7 +105,8 @@ typedef enum tamis_log_level {
  * of background work; that is in the statistics too (background_error, background_error_count).
  *
  * `log` is called from any thread, several at once, the user's in open, write and close among them; never with a lock of the store
- * held. It must not call the store, which may be waiting for it. `message` is one line without its end, UTF-8 where
+ * held. It must not call the store, which may be waiting for it. A call that waited for background work may return a moment before
+ * that is told; tamis_wait_idle() returns after. `message` is one line without its end, UTF-8 where
  * the path is, shorter than 512 bytes, borrowed for the call.
  */
 typedef struct tamis_logger {

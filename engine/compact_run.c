@@ -4,10 +4,31 @@
  *
  * Filters are never edited: each output counts its distinct keys and builds a new one, so that what overwrites and
  * tombstones took away leaves the filter, too. A move keeps its table as it is.
+ *
+ * A large job is cut into key ranges (compact_split.h). Its thread puts it on db->shares and works on one part after the
+ * other; threads with nothing else to do take parts as well. When all are done, their tables follow each other and are
+ * installed by one edit, as if one thread had written them; a part that failed takes the others with it.
  */
 #include <assert.h>
 
+#include "engine/compact_split.h"
 #include "engine/db_internal.h"
+
+/* A job while its parts are worked on; lives on the stack of its thread. Guarded by the mutex, but for what a part writes. */
+struct tm_compact_share {
+    const struct tm_compact_job *job;
+    const struct tm_version *version; // from which it was picked
+    const uint64_t *snapshots;
+    size_t snapshot_count;
+    struct tm_compact_cuts cuts;
+    struct tm_outputs *outputs; // of each part
+    size_t part_count;
+    size_t next_part;
+    size_t running_count;
+    tamis_status status; // the first failure
+    tamis_error error;
+    struct tm_compact_share *next;
+};
 
 struct base_check {
     const struct tm_version *version;
@@ -82,16 +103,16 @@ open_inputs(tamis_db *db, const struct tm_compact_job *job, struct tm_iter **ite
     return status;
 }
 
-/* Merge the inputs of the job. Without the mutex. */
+/* Merge one key range of the inputs. Without the mutex. */
 static tamis_status
-merge_job(tamis_db *db, const struct tm_version *version, const struct tm_compact_job *job,
-          const uint64_t *snapshots, size_t snapshot_count, struct tm_outputs *outputs,
-          tamis_error *err)
+merge_part(tamis_db *db, const struct tm_compact_share *share, size_t part,
+           struct tm_outputs *outputs, tamis_error *err)
 {
-    struct base_check check = {version, job};
+    const struct tm_compact_job *job = share->job;
+    struct base_check check = {share->version, job};
     struct tm_merge_rules rules = {
-        .snapshots = snapshots,
-        .snapshot_count = snapshot_count,
+        .snapshots = share->snapshots,
+        .snapshot_count = share->snapshot_count,
         .level = job->output_level,
         .table_bytes = db->policy.table_bytes,
         .drops_tombstone = drops_tombstone,
@@ -101,17 +122,157 @@ merge_job(tamis_db *db, const struct tm_version *version, const struct tm_compac
     size_t sets_bytes = (job->input_count + job->overlap_count) * sizeof *rules.ranges;
     const struct tm_range_set **sets = tm_alloc(&db->env, sets_bytes);
     struct tm_iter *iter = NULL;
+    tamis_slice from, to;
     tamis_status status;
 
     if (sets == NULL)
         return TM_NO_MEMORY(err, sets_bytes);
     rules.ranges = sets;
     rules.ranges_count = collect_ranges(job, sets);
+    if (part > 0) {
+        from = tm_slice(share->cuts.keys[part - 1].data, share->cuts.keys[part - 1].length);
+        rules.from = &from;
+    }
+    if (part + 1 < share->part_count) {
+        to = tm_slice(share->cuts.keys[part].data, share->cuts.keys[part].length);
+        rules.to = &to;
+    }
     status = open_inputs(db, job, &iter, err);
     if (status == TAMIS_OK)
         status = tm_merge_write(db, iter, &rules, outputs, err);
     tm_iter_close(iter);
     tm_release(&db->env, sets, sets_bytes);
+    return status;
+}
+
+/* No part of it is left to take. */
+static void
+unlink_share(tamis_db *db, const struct tm_compact_share *share)
+{
+    struct tm_compact_share **link = &db->shares;
+
+    while (*link != NULL && *link != share)
+        link = &(*link)->next;
+    if (*link != NULL)
+        *link = share->next;
+}
+
+/* With the mutex held (let go meanwhile): the next part. */
+static void
+run_part(tamis_db *db, struct tm_compact_share *share)
+{
+    size_t part = share->next_part++;
+    tamis_error err;
+    tamis_status status;
+
+    if (share->next_part == share->part_count)
+        unlink_share(db, share);
+    share->running_count++;
+    tm_unlock(db);
+    status = merge_part(db, share, part, &share->outputs[part], &err);
+    tm_lock(db);
+    share->running_count--;
+    if (status != TAMIS_OK && share->status == TAMIS_OK) {
+        share->status = status;
+        share->error = err;
+        share->next_part = share->part_count;
+        unlink_share(db, share);
+    }
+    tm_notify(db);
+}
+
+void
+tm_compact_help(tamis_db *db)
+{
+    run_part(db, db->shares);
+}
+
+static bool
+nobody_works_on(void *arg)
+{
+    const struct tm_compact_share *share = arg;
+    return share->running_count == 0;
+}
+
+/* The tables of all parts, one after the other, or none of them. */
+static tamis_status
+join_outputs(tamis_db *db, struct tm_compact_share *share, struct tm_outputs *joined,
+             tamis_error *err)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < share->part_count; i++)
+        count += share->outputs[i].count;
+    if (share->status == TAMIS_OK) {
+        joined->adds = tm_alloc(&db->env, count * sizeof *joined->adds);
+        if (joined->adds != NULL)
+            joined->capacity = count;
+        else
+            share->status = TM_NO_MEMORY(&share->error, count * sizeof *joined->adds);
+    }
+    for (size_t i = 0; i < share->part_count; i++) {
+        struct tm_outputs *outputs = &share->outputs[i];
+
+        if (share->status != TAMIS_OK) {
+            tm_outputs_discard(db, outputs);
+            continue;
+        }
+        if (outputs->count > 0)
+            memcpy(joined->adds + joined->count, outputs->adds,
+                   outputs->count * sizeof *outputs->adds);
+        joined->count += outputs->count;
+        tm_outputs_release(db, outputs);
+    }
+    return share->status != TAMIS_OK ? tm_stored_failure(&share->error, err) : TAMIS_OK;
+}
+
+static bool
+has_ranges(const struct tm_compact_job *job)
+{
+    for (size_t i = 0; i < job->input_count; i++)
+        if (job->inputs[i]->ranges != NULL)
+            return true;
+    for (size_t i = 0; i < job->overlap_count; i++)
+        if (job->overlaps[i]->ranges != NULL)
+            return true;
+    return false;
+}
+
+/* With the mutex held (let go meanwhile): merge all parts, with the help of who has time. */
+static tamis_status
+merge_job(tamis_db *db, struct tm_compact_share *share, struct tm_outputs *outputs,
+          tamis_error *err)
+{
+    tamis_status status;
+
+    // A part writes a table of full size at least, so that parts do not make tables small. Ranges are cut where outputs turn
+    // out to end, which the part behind a cut cannot know: one part does them all.
+    tm_unlock(db);
+    status = tm_compact_split(&db->env, share->job,
+                              has_ranges(share->job) ? 1 : db->options.background_threads,
+                              2 * db->policy.table_bytes, &share->cuts, err);
+    tm_lock(db);
+    if (status != TAMIS_OK)
+        return status;
+    share->part_count = share->cuts.count + 1;
+    share->outputs = tm_alloc_zeroed(&db->env, share->part_count * sizeof *share->outputs);
+    if (share->outputs == NULL) {
+        status = TM_NO_MEMORY(err, share->part_count * sizeof *share->outputs);
+        goto out;
+    }
+    share->next = db->shares;
+    db->shares = share;
+    tm_notify(db);
+    while (share->next_part < share->part_count)
+        run_part(db, share);
+    tm_wait(db, &db->changed, nobody_works_on, share);
+    tm_unlock(db);
+    status = join_outputs(db, share, outputs, err);
+    tm_lock(db);
+
+out:
+    tm_release(&db->env, share->outputs, share->part_count * sizeof *share->outputs);
+    tm_compact_cuts_release(&db->env, &share->cuts);
     return status;
 }
 
@@ -178,6 +339,7 @@ tamis_status
 tm_compact_run(tamis_db *db, struct tm_compact_job *job, tamis_error *err)
 {
     struct tm_version *version = db->version;
+    struct tm_compact_share share;
     struct tm_outputs outputs = {0};
     struct tm_change change = {0};
     struct tm_file_add moved = {job->output_level, job->inputs[0]};
@@ -222,9 +384,9 @@ tm_compact_run(tamis_db *db, struct tm_compact_job *job, tamis_error *err)
     status = tm_snapshot_list(db, &snapshots, &snapshot_count, err);
     if (status != TAMIS_OK)
         goto out;
-    tm_unlock(db);
-    status = merge_job(db, version, job, snapshots, snapshot_count, &outputs, err);
-    tm_lock(db);
+    share = (struct tm_compact_share){
+        .job = job, .version = version, .snapshots = snapshots, .snapshot_count = snapshot_count};
+    status = merge_job(db, &share, &outputs, err);
     if (status != TAMIS_OK)
         goto out;
     tm_count(&db->counters.compaction_count, 1);

@@ -175,6 +175,7 @@ struct tamis_db {
     struct tamis_snapshot snapshots; // ring head
     struct tm_compact_request *requests; // the first is served
     struct tm_compact_job *running_jobs;
+    struct tm_compact_share *shares; // running jobs of which parts wait for a thread
     uint32_t compact_pressure; // of `version`
     bool compact_due; // the picker has not said "nothing" since the version changed or a job ended
     uint32_t purging;          // removals that are under way
@@ -362,8 +363,10 @@ struct tm_outputs {
     size_t capacity;
 };
 
-/* What a merge may drop and where it must cut. */
+/* What a merge takes, what it may drop and where it must cut. */
 struct tm_merge_rules {
+    const tamis_slice *from;   // first key taken; NULL: unbounded
+    const tamis_slice *to;     // first key not taken; NULL: unbounded
     const uint64_t *snapshots; // ascending; the newest visible sequence last
     size_t snapshot_count;
     uint32_t level;            // of the outputs
@@ -399,6 +402,9 @@ TAMIS_NODISCARD tamis_status tm_snapshot_list(tamis_db *db, uint64_t **list_out,
 /** Run a job that was just picked, with the mutex held since (let go meanwhile). */
 TAMIS_NODISCARD tamis_status tm_compact_run(tamis_db *db, struct tm_compact_job *job,
                                             tamis_error *err);
+
+/** With the mutex held (let go meanwhile): run one part of a shared job. db->shares is not NULL. */
+void tm_compact_help(tamis_db *db);
 
 /* ---- worker.c ------------------------------------------------------------------------------------- */
 

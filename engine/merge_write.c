@@ -367,9 +367,12 @@ tm_merge_write(tamis_db *db, struct tm_iter *iter, const struct tm_merge_rules *
 
     assert(rules->snapshot_count > 0);
     status = take_ranges(&merge, err);
-    if (status == TAMIS_OK)
+    if (status == TAMIS_OK && rules->from != NULL)
+        iter->vtable->seek(iter, *rules->from, TM_SEQUENCE_MAX);
+    else if (status == TAMIS_OK)
         iter->vtable->first(iter);
-    while (status == TAMIS_OK && iter->valid) {
+    while (status == TAMIS_OK && iter->valid &&
+           (rules->to == NULL || tm_slice_compare(iter->entry.key, *rules->to) < 0)) {
         if (atomic_load_explicit(&db->closing, memory_order_relaxed) && rules->level != 0) {
             status = TM_FAIL(err, TAMIS_BUSY, "the store is closing");
             break;

@@ -4,7 +4,8 @@
  *
  *     flush thread     old log: sync, close  ->  new log: sync  ->  immutable memtable: table, manifest, remove its log
  *                      ->  trash: remove, and what was kept for readers (garbage.c)
- *     compact threads  a manual request's next step, else the job that is most due; each a job of its own (K2)
+ *     compact threads  a part of a running job, else a manual request's next step, else the job that is most due; jobs that
+ *                      run at the same time do not meet (K2)
  *
  * A flush that fails leaves the memtable and its log where they are; the error is handed to the next write that needs the room,
  * and then the flush is tried again. A compaction that fails stops compaction, not writing: it is tried again after the next
@@ -193,7 +194,8 @@ compact_has_work(void *arg)
 {
     tamis_db *db = arg;
 
-    if (atomic_load_explicit(&db->closing, memory_order_relaxed) || request_has_work(db))
+    if (atomic_load_explicit(&db->closing, memory_order_relaxed) || db->shares != NULL ||
+        request_has_work(db))
         return true;
     return db->compact_due && db->failure.code == TAMIS_OK && db->compact_error.code == TAMIS_OK &&
            (db->requests == NULL || !db->requests->blocked);
@@ -293,7 +295,9 @@ tm_compact_worker(void *arg)
         tm_wait(db, &db->changed, compact_has_work, db);
         if (atomic_load_explicit(&db->closing, memory_order_relaxed))
             break;
-        if (request_has_work(db))
+        if (db->shares != NULL)
+            tm_compact_help(db);
+        else if (request_has_work(db))
             serve_request(db);
         else
             compact_once(db);

@@ -343,6 +343,27 @@ tm_table_index_bytes(const struct tm_table *table)
            (table->ranges != NULL ? tm_range_set_bytes(table->ranges->count) : 0);
 }
 
+size_t
+tm_table_block_count(const struct tm_table *table)
+{
+    return table->index.count;
+}
+
+tamis_status
+tm_table_separator(const struct tm_table *table, size_t number, struct tm_buf *out,
+                   tamis_error *err)
+{
+    const tamis_slice *prefix = &table->index.prefix;
+    tamis_slice rest = tm_index_separator_rest(&table->index, number);
+    tamis_status status;
+
+    out->length = 0;
+    status = tm_buf_append(table->env, out, prefix->data, prefix->length, err);
+    if (status == TAMIS_OK)
+        status = tm_buf_append(table->env, out, rest.data, rest.length, err);
+    return status;
+}
+
 uint64_t
 tm_table_filter_bytes(const struct tm_table *table)
 {

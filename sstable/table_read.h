@@ -77,6 +77,11 @@ const struct tm_table_facts *tm_table_facts(const struct tm_table *table);
 uint64_t tm_table_index_bytes(const struct tm_table *table);
 uint64_t tm_table_filter_bytes(const struct tm_table *table);
 
+/** Data blocks; and the separator of block `number` (index.h, I1), copied into *out, which is replaced. OK or NO_MEMORY. */
+size_t tm_table_block_count(const struct tm_table *table);
+TAMIS_NODISCARD tamis_status tm_table_separator(const struct tm_table *table, size_t number,
+                                                struct tm_buf *out, tamis_error *err);
+
 /**
  * Bytes of the file that belong to keys before `key`, by the resident index: to a block, and filter and index spread over the blocks.
  * 0 up to the smallest key, the whole file beyond the largest. Any thread; no I/O.

@@ -564,7 +564,8 @@ START_TEST(a_queue_does_not_grow_on_disk)
     printf("a queue of %llu bytes: at most %llu in the first half, %llu in the second\n",
            (unsigned long long)live_bytes, (unsigned long long)most[0],
            (unsigned long long)most[1]);
-    ck_assert_uint_le(most[1] * 10, most[0] * 12);
+    // A table more or less, for the threads come as they come.
+    ck_assert_uint_le(most[1] * 10, (most[0] + TABLE_BYTES) * 12);
     ck_assert_uint_eq(one_count_keys(), WINDOW);
     for (unsigned i = step_count - WINDOW; i < step_count; i++)
         one_delete_number(i);

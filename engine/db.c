@@ -490,25 +490,27 @@ tamis_close(tamis_db *db, tamis_error *err)
 
 /* ---- Destroy -------------------------------------------------------------------------------------- */
 
-static tamis_status
-remove_files(const struct tm_env *env, tamis_dir *dir, const struct tm_listing *listing,
-             tamis_error *err)
+tamis_status
+tm_remove_store(const struct tm_env *env, tamis_dir *dir, tamis_error *err)
 {
-    // CURRENT first: what is left of a destruction that was cut short is no store.
-    tamis_status status = env->fs->remove(env->fs->ctx, dir, "CURRENT", err);
+    struct tm_listing listing;
+    tamis_status status = tm_listing_read(env, dir, &listing, err);
 
-    for (size_t i = 0; status == TAMIS_OK && i < listing->count; i++) {
-        enum tm_name_kind kind = listing->files[i].kind;
+    if (status == TAMIS_OK)
+        status = env->fs->remove(env->fs->ctx, dir, "CURRENT", err);
+    for (size_t i = 0; status == TAMIS_OK && i < listing.count; i++) {
+        enum tm_name_kind kind = listing.files[i].kind;
         char name[TM_NAME_BYTES_MAX];
 
         if (kind == TM_NAME_MANIFEST || kind == TM_NAME_TABLE || kind == TM_NAME_LOG)
             status = env->fs->remove(env->fs->ctx, dir,
-                                     tm_name_make(kind, listing->files[i].number, name), err);
+                                     tm_name_make(kind, listing.files[i].number, name), err);
         else if (kind == TM_NAME_TEMPORARY)
             status = env->fs->remove(env->fs->ctx, dir, "CURRENT.tmp", err);
     }
     if (status == TAMIS_OK)
         status = env->fs->remove(env->fs->ctx, dir, "LOCK", err);
+    tm_listing_release(env, &listing);
     return status;
 }
 
@@ -545,15 +547,12 @@ tamis_destroy(const char *path, const tamis_options *options, tamis_error *err)
         status = env.fs->has_readers(env.fs->ctx, lock, &has_readers, err);
     if (status == TAMIS_OK && has_readers)
         status = TM_FAIL(err, TAMIS_BUSY, "%s is open for reading by somebody", path_end(path));
-    if (status == TAMIS_OK) // again: now nobody adds to it
-        status = tm_listing_read(&env, dir, &listing, err);
-    if (status == TAMIS_OK)
-        status = remove_files(&env, dir, &listing, err);
+    if (status == TAMIS_OK) // what is there now: nobody adds to it
+        status = tm_remove_store(&env, dir, err);
     if (lock != NULL)
         env.fs->unlock(env.fs->ctx, lock);
     env.fs->close_dir(env.fs->ctx, dir);
     if (status == TAMIS_OK)
         status = env.fs->remove_dir(env.fs->ctx, path, err);
-    tm_listing_release(&env, &listing);
     return status;
 }

@@ -463,6 +463,11 @@ TAMIS_NODISCARD tamis_status tm_replay_beside_writer(tamis_db *db, const struct 
 /** Show the store as it is now, under a reader's lock. NOT_FOUND: there is no CURRENT; else as tamis_open(). */
 TAMIS_NODISCARD tamis_status tm_reader_open(tamis_db *db, tamis_error *err);
 
+/* ---- db.c ----------------------------------------------------------------------------------------- */
+
+/** Remove the files of a store, whoever made them, CURRENT first: what is left by a crash is no store. Under its lock. */
+tamis_status tm_remove_store(const struct tm_env *env, tamis_dir *dir, tamis_error *err);
+
 /* ---- level_iter.c --------------------------------------------------------------------------------- */
 
 /** Walk `count` disjoint, ascending files one after the other. `files` is borrowed, and outlives the iterator. */

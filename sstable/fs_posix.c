@@ -1144,6 +1144,31 @@ fs_replace(void *ctx, tamis_dir *dir, const char *name, tamis_slice contents, ta
     return TAMIS_OK;
 }
 
+/* The other directory lies on another file system, or has none of our rights, or the file has all the names it can have. */
+static bool
+link_is_impossible(int result)
+{
+    return result == -EXDEV || result == -EPERM || result == -EMLINK || result == -EOPNOTSUPP;
+}
+
+static tamis_status
+fs_link(void *ctx, tamis_dir *from, const char *name, tamis_dir *to, tamis_error *err)
+{
+    const struct tm_fs_posix *posix = ctx;
+    tamis_status status;
+    int result;
+
+    status = require_plain_name(name, err);
+    if (status != TAMIS_OK)
+        return status;
+    result = posix->os->link(posix->os->ctx, from->fd, name, to->fd, class_of_name(name));
+    if (result != 0)
+        return TM_FAIL_OS(
+            err, link_is_impossible(result) ? TAMIS_UNSUPPORTED : tm_status_of_errno(-result),
+            -result, "cannot link '%s' in '%s' into '%s'", name, from->shown, to->shown);
+    return TAMIS_OK;
+}
+
 static tamis_status
 fs_remove(void *ctx, tamis_dir *dir, const char *name, tamis_error *err)
 {
@@ -1188,6 +1213,7 @@ tm_fs_posix_init(struct tm_fs_posix *posix, const struct tm_os *os, tamis_alloca
         .read_at = fs_read_at,
         .close = fs_close,
         .replace = fs_replace,
+        .link = fs_link,
         .remove = fs_remove,
     };
 }

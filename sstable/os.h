@@ -72,6 +72,8 @@ struct tm_os {
     int (*map)(void *ctx, int fd, uint64_t offset, size_t length, void **address_out);
     int (*unmap)(void *ctx, void *address, size_t length);
     int (*rename)(void *ctx, int dir, const char *from, const char *to);
+    /* A second name for a file, in another directory, where it must not exist; durable with sync_dir of that one. */
+    int (*link)(void *ctx, int dir, const char *name, int dir_to, enum tm_os_class file_class);
     int (*remove)(void *ctx, int dir, const char *name, enum tm_os_class file_class);
     /* -EAGAIN when another open file description has it and does not share. Descriptors opened with TM_OS_CLASS_LOCK are
      * closed in a forked child, where `fork_generation` grows and unlock and close of them do nothing. */

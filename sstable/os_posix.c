@@ -290,6 +290,14 @@ posix_rename(void *ctx, int dir, const char *from, const char *to)
 }
 
 static int
+posix_link(void *ctx, int dir, const char *name, int dir_to, enum tm_os_class file_class)
+{
+    (void)ctx;
+    (void)file_class;
+    return linkat(dir, name, dir_to, name, 0) != 0 ? -errno : 0;
+}
+
+static int
 posix_remove(void *ctx, int dir, const char *name, enum tm_os_class file_class)
 {
     (void)ctx;
@@ -473,6 +481,7 @@ tm_os_posix(void)
         .map = posix_map,
         .unmap = posix_unmap,
         .rename = posix_rename,
+        .link = posix_link,
         .remove = posix_remove,
         .lock = posix_lock,
         .is_locked = posix_is_locked,

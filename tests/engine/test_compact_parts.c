@@ -298,7 +298,7 @@ open_table(uint64_t number, unsigned first, unsigned count, unsigned step)
         check_ok(tm_table_builder_add(builder, &entry, &err), err);
     }
     check_ok(tm_table_builder_finish(builder, &file->facts, &err), err);
-    check_ok(tm_table_open(&world->env, dir, name, NULL, NULL, &file->table, &err), err);
+    check_ok(tm_table_open(&world->env, dir, name, NULL, NULL, NULL, &file->table, &err), err);
     world->env.fs->close_dir(world->env.fs->ctx, dir);
     file->number = number;
     return file;

@@ -357,6 +357,45 @@ START_TEST(iterators_snapshots_and_pinned_values_keep_what_they_saw)
 }
 END_TEST
 
+/* Descriptors of tables in this process. */
+static unsigned
+count_table_descriptors(void)
+{
+    DIR *directory = opendir("/proc/self/fd");
+    struct dirent *entry;
+    unsigned count = 0;
+
+    ck_assert_ptr_nonnull(directory);
+    while ((entry = readdir(directory)) != NULL) {
+        char target[4096];
+        ssize_t length = readlinkat(dirfd(directory), entry->d_name, target, sizeof target - 1);
+
+        if (length < 0)
+            continue;
+        target[length] = '\0';
+        count += strstr(target, ".sst") != NULL;
+    }
+    closedir(directory);
+    return count;
+}
+
+START_TEST(tables_of_the_past_are_closed_when_the_last_iterator_on_them_goes)
+{
+    tamis_iter *iter = NULL;
+    unsigned before;
+
+    write_all(1);
+    check_ok(open_reader_with(0, &reader, &one.err), one.err);
+    check_ok(tamis_iter_open(reader, NULL, &iter, &one.err), one.err);
+    replace_all(2);
+    one_wait_idle();
+    refresh();
+    before = count_table_descriptors();
+    tamis_iter_close(iter);
+    ck_assert_uint_lt(count_table_descriptors(), before);
+}
+END_TEST
+
 /* ---- Nothing is changed --------------------------------------------------------------------------- */
 
 /* Leave a store behind as a killed process does: tables, and a log that nobody closed. */
@@ -788,6 +827,39 @@ START_TEST(another_store_in_the_place_of_the_one_opened_is_stale)
 }
 END_TEST
 
+/* ---- Damage --------------------------------------------------------------------------------------- */
+
+START_TEST(a_log_that_was_synced_and_has_changed_is_damage_to_a_reader_too)
+{
+    tamis_write_options options;
+    char name[32];
+    char *log = NULL;
+    FILE *file;
+    int byte;
+
+    tamis_write_options_init(&options);
+    options.sync = true;
+    for (unsigned i = 0; i < 20; i++) {
+        char text[32];
+
+        check_ok(tamis_put(one.db, &options, one_key(text, i), tamis_text("value"), &one.err),
+                 one.err);
+    }
+    snprintf(name, sizeof name, "%06u.wal", 2); // of a store that is new
+    log = temp_dir_path(one.path, name);
+    file = fopen(log, "r+");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(fseek(file, 500, SEEK_SET), 0);
+    byte = fgetc(file);
+    ck_assert_int_eq(fseek(file, 500, SEEK_SET), 0);
+    ck_assert_int_eq(fputc(byte ^ 1, file), byte ^ 1);
+    ck_assert_int_eq(fclose(file), 0);
+    check_status(open_reader_with(1, &reader, &one.err), TAMIS_CORRUPT, one.err);
+    ck_assert_ptr_nonnull(strstr(one.err.message, name));
+    free(log);
+}
+END_TEST
+
 /* ---- Forks ---------------------------------------------------------------------------------------- */
 
 static int
@@ -833,6 +905,7 @@ main(void)
     tcase_add_test(tests, each_write_is_shown_by_the_next_refresh);
     tcase_add_test(tests, many_readers_at_once_each_show_their_own_moment);
     tcase_add_test(tests, iterators_snapshots_and_pinned_values_keep_what_they_saw);
+    tcase_add_test(tests, tables_of_the_past_are_closed_when_the_last_iterator_on_them_goes);
     tcase_add_test(tests, not_one_byte_changes_by_reading);
     tcase_add_test(tests, a_killed_reader_has_changed_nothing_and_holds_nothing);
     tcase_add_test(tests, a_directory_that_may_not_be_written_to_is_read_by_another_user);
@@ -849,6 +922,7 @@ main(void)
     tcase_add_test(tests, a_reader_that_no_writer_knows_of_is_stale_and_never_wrong);
     tcase_add_test(tests, another_store_in_the_place_of_the_one_opened_is_stale);
     tcase_add_test(tests, a_forked_child_cannot_use_the_reader_and_does_not_take_its_lock_along);
+    tcase_add_test(tests, a_log_that_was_synced_and_has_changed_is_damage_to_a_reader_too);
     suite_add_tcase(suite, tests);
     return check_run(suite);
 }

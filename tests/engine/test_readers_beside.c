@@ -34,6 +34,7 @@ struct run {
     _Atomic uint64_t acked;
     _Atomic uint64_t synced;
     _Atomic uint64_t refreshes; // that worked
+    tamis_db *shared;           // a reader that two threads use, or NULL
     _Atomic bool done;
 };
 
@@ -299,6 +300,60 @@ START_TEST(whatever_the_schedule_a_reader_shows_a_moment_of_the_writer)
 }
 END_TEST
 
+static void
+refresh_shared(void *arg)
+{
+    struct run *run = arg;
+    tamis_error err = {0};
+
+    while (!atomic_load(&run->done))
+        check_ok(tamis_refresh(run->shared, &err), err);
+}
+
+static void
+read_shared(void *arg)
+{
+    struct run *run = arg;
+    uint64_t shown = 0;
+
+    while (!atomic_load(&run->done)) {
+        uint64_t count = check_state(run, run->shared);
+
+        ck_assert_uint_ge(count, shown);
+        shown = count;
+        atomic_fetch_add(&run->refreshes, 1);
+    }
+}
+
+START_TEST(reads_beside_a_refresh_of_their_handle_show_one_moment_each)
+{
+    uint64_t first = rng_seed("shared", 2000);
+    uint64_t states = 0;
+
+    for (uint64_t i = 0; i < oracle_scaled(60); i++) {
+        void (*const bodies[])(void *arg) = {write_all, refresh_shared, read_shared};
+        struct world *world = world_create(first + i, WORLD_BATON);
+        const struct tm_runtime *runtime = world->env.runtime;
+        struct tm_thread threads[3];
+        struct run run;
+        tamis_error err = {0};
+
+        prepare(&run, world, first + i, 150);
+        check_ok(open_reader(&run, &run.shared, &err), err);
+        for (int at = 0; at < 3; at++)
+            ck_assert_int_eq(runtime->thread_start(runtime->ctx, &threads[at], bodies[at], &run),
+                             0);
+        for (int at = 0; at < 3; at++)
+            runtime->thread_join(runtime->ctx, &threads[at]);
+        states += atomic_load(&run.refreshes);
+        check_ok(tamis_close(run.shared, &err), err);
+        world_destroy(world);
+    }
+    printf("shared: %" PRIu64 " states compared\n", states);
+    ck_assert_uint_gt(states, 0);
+}
+END_TEST
+
 START_TEST(a_power_cut_beside_readers_takes_nothing_that_was_synced)
 {
     uint64_t first = rng_seed("power cuts", 1000);
@@ -505,6 +560,7 @@ main(void)
 
     tcase_set_timeout(tests, 0);
     tcase_add_test(tests, whatever_the_schedule_a_reader_shows_a_moment_of_the_writer);
+    tcase_add_test(tests, reads_beside_a_refresh_of_their_handle_show_one_moment_each);
     tcase_add_test(tests, a_power_cut_beside_readers_takes_nothing_that_was_synced);
     tcase_add_test(tests, free_threads_show_moments_too);
     tcase_add_test(tests, readers_in_another_process_show_moments_of_a_busy_writer);

@@ -633,6 +633,39 @@ START_TEST(remove_of_a_missing_name_is_fine)
 }
 END_TEST
 
+START_TEST(a_linked_table_has_two_names_and_is_there_while_one_of_them_is)
+{
+    tamis_dir *other;
+    tamis_file *file;
+    char text[3];
+    uint64_t size;
+    bool created;
+    char *path_to;
+
+    use_place(_i);
+    path_to = malloc(strlen(path) + 3);
+    ck_assert_ptr_nonnull(path_to);
+    sprintf(path_to, "%s-2", path);
+    put_table("000001.sst", "abc");
+    check_ok(fs->open_dir(ctx, path_to, true, &created, &other, &err), err);
+    check_ok(fs->link(ctx, dir, "000001.sst", other, &err), err);
+    check_status(fs->link(ctx, dir, "000001.sst", other, &err), TAMIS_IO, err);
+    check_status(fs->link(ctx, dir, "000002.sst", other, &err), TAMIS_IO, err);
+    check_status(fs->link(ctx, dir, "../000001.sst", other, &err), TAMIS_INVALID, err);
+    check_ok(fs->remove(ctx, dir, "000001.sst", &err), err);
+    check_ok(fs->open(ctx, other, "000001.sst", TAMIS_FILE_TABLE, &file, &size, &err), err);
+    ck_assert_uint_eq(size, 3);
+    check_ok(fs->read_at(ctx, file, 0, text, 3, &err), err);
+    ck_assert_mem_eq(text, "abc", 3);
+    check_ok(fs->close(ctx, file, &err), err);
+    check_ok(fs->remove(ctx, other, "000001.sst", &err), err);
+    fs->close_dir(ctx, other);
+    check_ok(fs->remove_dir(ctx, path_to, &err), err);
+    free(path_to);
+    leave_place();
+}
+END_TEST
+
 /* ---- Contract: the lock -------------------------------------------------------------------------------------- */
 
 START_TEST(one_writer_at_a_time)
@@ -1389,6 +1422,7 @@ main(void)
         sync_runs_beside_append,
         replace_puts_new_contents_and_leaves_nothing_else,
         replace_overcomes_a_temporary_file_of_a_dead_machine,
+        a_linked_table_has_two_names_and_is_there_while_one_of_them_is,
         remove_of_a_missing_name_is_fine,
         one_writer_at_a_time,
         lock_leaves_nothing_in_a_directory_that_stayed_empty,

@@ -664,6 +664,8 @@ call_op(enum sim_op op, int fd)
         return os->unmap(os->ctx, NULL, 0);
     case SIM_RENAME:
         return os->rename(os->ctx, dir, "missing", "b");
+    case SIM_LINK:
+        return os->link(os->ctx, dir, "missing", dir, TM_OS_CLASS_TABLE);
     case SIM_REMOVE:
         return os->remove(os->ctx, dir, "missing", TM_OS_CLASS_LOG);
     case SIM_LOCK:

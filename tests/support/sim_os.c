@@ -951,6 +951,30 @@ sim_rename(void *ctx, int fd, const char *from, const char *to)
 }
 
 static int
+sim_link(void *ctx, int fd, const char *name, int fd_to, enum tm_os_class file_class)
+{
+    struct sim *sim = ctx;
+    struct descriptor *from;
+    struct descriptor *to;
+    struct entry *entry;
+    struct frame frame;
+
+    if (!enter(&frame, ctx, SIM_LINK, file_class, name, 0, 0))
+        return (int)leave(&frame, frame.call.result);
+    from = descriptor_of(sim, fd);
+    to = descriptor_of(sim, fd_to);
+    if (from == NULL || to == NULL)
+        return (int)leave(&frame, -EBADF);
+    entry = entries_find(&from->dir->entries, name);
+    if (entry == NULL || !to->dir->exists)
+        return (int)leave(&frame, -ENOENT);
+    if (entries_find(&to->dir->entries, name) != NULL)
+        return (int)leave(&frame, -EEXIST);
+    dir_edit(to->dir, ENTRY_CREATE, name, NULL, entry->inode);
+    return (int)leave(&frame, 0);
+}
+
+static int
 sim_remove(void *ctx, int fd, const char *name, enum tm_os_class file_class)
 {
     struct sim *sim = ctx;
@@ -1307,6 +1331,7 @@ sim_create(uint64_t seed)
         .map = sim_map,
         .unmap = sim_unmap,
         .rename = sim_rename,
+        .link = sim_link,
         .remove = sim_remove,
         .lock = sim_lock,
         .is_locked = sim_is_locked,
@@ -1763,11 +1788,11 @@ const char *
 sim_op_name(enum sim_op op)
 {
     static const char *const names[SIM_OP_COUNT] = {
-        "any",      "open_dir",  "make_dir", "remove_dir",      "sync_parent",
-        "sync_dir", "list",      "open",     "close",           "stat",
-        "pread",    "pwrite",    "sync",     "start_writeback", "truncate",
-        "allocate", "map",       "unmap",    "rename",          "remove",
-        "lock",     "is_locked", "unlock",
+        "any",      "open_dir", "make_dir",  "remove_dir",      "sync_parent",
+        "sync_dir", "list",     "open",      "close",           "stat",
+        "pread",    "pwrite",   "sync",      "start_writeback", "truncate",
+        "allocate", "map",      "unmap",     "rename",          "link",
+        "remove",   "lock",     "is_locked", "unlock",
     };
 
     return (unsigned)op < SIM_OP_COUNT ? names[op] : "?";

@@ -101,6 +101,7 @@ enum sim_op {
     SIM_MAP,
     SIM_UNMAP,
     SIM_RENAME,
+    SIM_LINK,
     SIM_REMOVE,
     SIM_LOCK,
     SIM_IS_LOCKED,

@@ -458,6 +458,22 @@ TAMIS_API tamis_status tamis_compact_range(tamis_db *db, const tamis_slice *from
 /** Return when no flush or compaction is due or running. The status is that of background work. */
 TAMIS_API tamis_status tamis_wait_idle(tamis_db *db, tamis_error *err);
 
+/**
+ * Make a copy of the store in `path`: a store of its own, which shares the bytes of its tables with this one as long as both
+ * are there (by hard links; where these are not possible the tables are copied). Writing goes on meanwhile.
+ *
+ * @param path  a directory that is missing or empty; its parent must exist; on the store's fs
+ * @return OK: everything written before the call is in it, and durable; INVALID: `path` is a file, or a directory in which
+ *         something is, or a forked child; BUSY: somebody else is making a store there; READ_ONLY: this handle is;
+ *         CORRUPT, IO, NO_SPACE, NO_MEMORY. On failure nothing is left in `path`, as far as it can be removed
+ *
+ * Threads  any.
+ * Cost     a flush, a link a table (or its copy), a manifest.
+ * Crash    a power cut meanwhile leaves no directory, one that is refused when it is opened, or the whole copy.
+ */
+TAMIS_NODISCARD TAMIS_API tamis_status tamis_checkpoint(tamis_db *db, const char *path,
+                                                        tamis_error *err);
+
 /** Work done so far and in all, in bytes (estimate). false: stop. Called from the thread that asked. */
 typedef bool (*tamis_progress)(void *arg, uint64_t done_bytes, uint64_t total_bytes);
 

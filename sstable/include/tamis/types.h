@@ -152,6 +152,11 @@ typedef struct tamis_fs {
      * after OK the new. Leaves no temporary file behind unless the machine dies. */
     tamis_status (*replace)(void *ctx, tamis_dir *dir, const char *name, tamis_slice contents,
                             tamis_error *err);
+    /* Make the sealed table `name` appear in `to` under the same name, which must not exist there, without copying its bytes.
+     * The new name becomes durable with the next file that is created as LOG or MANIFEST, or sealed, in `to`. UNSUPPORTED:
+     * not possible between these two, or not once more: copy it. */
+    tamis_status (*link)(void *ctx, tamis_dir *from, const char *name, tamis_dir *to,
+                         tamis_error *err);
     /* Remove `name`. OK when it is already gone. A power cut may bring it back. */
     tamis_status (*remove)(void *ctx, tamis_dir *dir, const char *name, tamis_error *err);
 } tamis_fs;

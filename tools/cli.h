@@ -145,6 +145,9 @@ bool cli_unescape(char *text, size_t *length, size_t *error_at);
 /** Pairs of hexadecimal digits, either case, become bytes, in place. As cli_unescape(). */
 bool cli_unhex(char *text, size_t *length, size_t *error_at);
 
+/** Bytes as they are; of none the data may be NULL. */
+void cli_write_bytes(FILE *out, tamis_slice bytes);
+
 /** Lower-case pairs of hexadecimal digits. */
 void cli_write_hex(FILE *out, tamis_slice bytes);
 

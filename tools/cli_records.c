@@ -102,7 +102,7 @@ write_csv(FILE *out, bool hex, tamis_slice bytes)
     for (const char *c = at; c < end && !quoted; c++)
         quoted = *c == ',' || *c == '"' || *c == '\n' || *c == '\r';
     if (!quoted) {
-        fwrite(at, 1, bytes.length, out);
+        cli_write_bytes(out, bytes);
         return;
     }
     putc('"', out);

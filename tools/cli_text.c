@@ -219,6 +219,13 @@ cli_unhex(char *text, size_t *length, size_t *error_at)
 }
 
 void
+cli_write_bytes(FILE *out, tamis_slice bytes)
+{
+    if (bytes.length > 0)
+        fwrite(bytes.data, 1, bytes.length, out);
+}
+
+void
 cli_write_hex(FILE *out, tamis_slice bytes)
 {
     static const char digits[] = "0123456789abcdef";

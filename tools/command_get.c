@@ -29,7 +29,7 @@ get_one(tamis_db *db, tamis_slice key, bool hex)
     if (hex)
         cli_write_hex(stdout, pinned.value);
     else
-        fwrite(pinned.value.data, 1, pinned.value.length, stdout);
+        cli_write_bytes(stdout, pinned.value);
     putchar('\n');
     tamis_pinned_release(&pinned);
     return CLI_OK;

@@ -151,7 +151,7 @@ void cli_write_bytes(FILE *out, tamis_slice bytes);
 /** Lower-case pairs of hexadecimal digits. */
 void cli_write_hex(FILE *out, tamis_slice bytes);
 
-/** A JSON string with its quotes: what is UTF-8, controls as \u00XX. */
+/** A JSON string with its quotes; controls as \u00XX, and U+FFFD for each byte that is no UTF-8. */
 void cli_write_json_string(FILE *out, tamis_slice text);
 
 /** Whether the bytes are UTF-8: no overlong forms, no surrogates. */

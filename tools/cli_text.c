@@ -245,14 +245,18 @@ cli_write_json_string(FILE *out, tamis_slice text)
 
     putc('"', out);
     while (at < end) {
-        size_t length = at[0] >= 0xc2 ? utf8_length(at, (size_t)(end - at)) : 1;
+        size_t length = utf8_length(at, (size_t)(end - at));
 
-        if (is_control(at))
+        if (length == 0) {
+            fputs("\\ufffd", out);
+            length = 1;
+        } else if (is_control(at)) {
             fprintf(out, "\\u%04x", at[0] == 0xc2 ? at[1] : at[0]);
-        else if (*at == '"' || *at == '\\')
+        } else if (*at == '"' || *at == '\\') {
             fprintf(out, "\\%c", *at);
-        else
+        } else {
             fwrite(at, 1, length, out);
+        }
         at += length;
     }
     putc('"', out);

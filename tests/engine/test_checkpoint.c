@@ -457,7 +457,8 @@ START_TEST(a_power_cut_at_any_call_leaves_the_source_whole_and_the_copy_whole_or
     uint64_t calls = count_calls(os_error);
     unsigned counts[3] = {0};
 
-    for (uint64_t n = 1; n <= calls + 1; n += oracle_stride())
+    for (uint64_t n = 1; n <= calls + 1;
+         n += oracle_stride() / 4 + 1) // few calls: a smaller step will do
         for (int policy = 0; policy < SIM_POLICY_COUNT; policy++) {
             tamis_status status;
             char what[80];

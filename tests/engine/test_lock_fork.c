@@ -331,6 +331,8 @@ call_everything(void *arg)
     refused(tamis_compact_range(db, NULL, NULL, &err));
     refused(tamis_wait_idle(db, &err));
     refused(tamis_verify(db, NULL, NULL, &err));
+    refused(tamis_checkpoint(db, "nowhere", &err));
+    refused(tamis_refresh(db, &err));
     refused(tamis_get_stats(db, &stats, &err));
     refused(tamis_visit_tables(db, ignore_table, NULL, &err));
     tamis_iter_close(held_iter);

@@ -3,7 +3,9 @@
  * tests/engine/test_readers.c -- read-only handles: what they show beside a writer, what they leave alone, what the writer keeps
  * for them, and what they say when a file has gone all the same.
  */
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -509,6 +511,51 @@ START_TEST(a_directory_that_may_not_be_written_to_is_read_by_another_user)
 }
 END_TEST
 
+/* Two handles, in a mount name space of our own in which the directory cannot be written to by anybody. */
+static int
+read_on_read_only_medium(void *arg)
+{
+    const uint64_t *expected = arg;
+    tamis_db *second = NULL;
+
+    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount(one.path, one.path, NULL, MS_BIND, NULL) != 0 ||
+        mount(NULL, one.path, NULL, MS_BIND | MS_REMOUNT | MS_RDONLY, NULL) != 0)
+        return CHILD_SKIPPED;
+    if (tamis_open(one.path, &one.options, &second, &one.err) != TAMIS_IO)
+        return 1; // for writing
+    if (open_reader_with(1, &reader, &one.err) != TAMIS_OK ||
+        open_reader_with(1, &second, &one.err) != TAMIS_OK)
+        return 2;
+    if (contents(reader) != *expected || contents(second) != *expected)
+        return 3;
+    if (tamis_put(reader, NULL, tamis_text("k"), tamis_text("v"), &one.err) != TAMIS_READ_ONLY ||
+        tamis_refresh(reader, &one.err) != TAMIS_OK)
+        return 4;
+    return tamis_close(reader, &one.err) == TAMIS_OK && tamis_close(second, &one.err) == TAMIS_OK
+               ? 0
+               : 5;
+}
+
+START_TEST(a_read_only_medium_is_read)
+{
+    uint64_t expected;
+    int end;
+
+    leave_killed_store();
+    open_reader();
+    expected = contents(reader);
+    close_reader();
+    end = child_run(read_on_read_only_medium, &expected, NULL, 0);
+    if (end == CHILD_SKIPPED)
+        fprintf(stderr, "SKIPPED: cannot mount\n");
+    else
+        ck_assert_int_eq(end, 0);
+    one_store_open();
+    ck_assert_uint_eq(contents(one.db), expected);
+}
+END_TEST
+
 START_TEST(a_copy_without_a_lock_file_is_read_and_gets_none)
 {
     char *lock = temp_dir_path(one.path, "LOCK");
@@ -792,6 +839,7 @@ START_TEST(a_reader_that_no_writer_knows_of_is_stale_and_never_wrong)
     uint64_t found;
 
     write_all(1);
+    write_all(1); // two tables at least, of which one is open
     before = contents(one.db);
     one_store_close();
     ck_assert_int_eq(unlink(lock), 0);
@@ -909,6 +957,7 @@ main(void)
     tcase_add_test(tests, not_one_byte_changes_by_reading);
     tcase_add_test(tests, a_killed_reader_has_changed_nothing_and_holds_nothing);
     tcase_add_test(tests, a_directory_that_may_not_be_written_to_is_read_by_another_user);
+    tcase_add_test(tests, a_read_only_medium_is_read);
     tcase_add_test(tests, a_copy_without_a_lock_file_is_read_and_gets_none);
     tcase_add_test(tests, whatever_would_write_is_read_only);
     tcase_add_test(tests, read_only_goes_with_no_option_that_makes_a_store);

@@ -524,6 +524,34 @@ START_TEST(every_call_of_a_reader_may_fail_and_the_next_try_works)
 }
 END_TEST
 
+START_TEST(a_full_medium_is_read_as_a_killed_writer_left_it)
+{
+    struct world *world = world_create(7, WORLD_BATON | WORLD_MAP_LOGS);
+    struct run run;
+    tamis_db *db = open_filled(&run, world);
+    tamis_error err = {0};
+    uint64_t used;
+
+    sim_stop_at(world->sim, sim_call_count(world->sim) + 1);
+    (void)tamis_close(db, NULL);
+    world_restart(world);
+    run.sim = world->sim;
+    run.options = oracle_options(world);
+    used = sim_space_used(world->sim);
+    sim_set_space(world->sim, used);
+    check_ok(open_reader(&run, &db, &err), err);
+    ck_assert_uint_eq(check_state(&run, db), run.writes);
+    check_ok(tamis_refresh(db, &err), err);
+    check_ok(tamis_close(db, &err), err);
+    ck_assert_uint_eq(sim_space_used(world->sim), used);
+    sim_set_space(world->sim, 0);
+    check_ok(tm_open(run.path, &run.options, run.runtime, &db, &err), err);
+    ck_assert_uint_eq(check_state(&run, db), run.writes);
+    check_ok(tamis_close(db, &err), err);
+    world_destroy(world);
+}
+END_TEST
+
 START_TEST(every_allocation_of_a_reader_may_fail_and_leaves_nothing)
 {
     struct world *world = world_create(6, WORLD_BATON);
@@ -565,6 +593,7 @@ main(void)
     tcase_add_test(tests, free_threads_show_moments_too);
     tcase_add_test(tests, readers_in_another_process_show_moments_of_a_busy_writer);
     tcase_add_test(tests, every_call_of_a_reader_may_fail_and_the_next_try_works);
+    tcase_add_test(tests, a_full_medium_is_read_as_a_killed_writer_left_it);
     tcase_add_test(tests, every_allocation_of_a_reader_may_fail_and_leaves_nothing);
     suite_add_tcase(suite, tests);
     return check_run(suite);

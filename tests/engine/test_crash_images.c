@@ -16,8 +16,8 @@ enum {
     KILLED = SIM_POLICY_COUNT, // the process only; the machine goes on
     ENDS,
     LIFE_STEPS = 150,
-    LIVES = 100,
-    STOPS = 6, // LIVES * STOPS * ENDS = 5400 images
+    LIVES = 60,
+    STOPS = 6, // LIVES * STOPS * ENDS = 3240 images
     // Recovering a small store takes 30 to 100 calls.
     RECOVERY_CALLS = 80,
     CHAINS = 20,

@@ -16,7 +16,7 @@
 enum {
     STEPS = 70,
     CALLS_MAX = 4000,
-    CASES = 2000,   // of each of the two kinds of logs; a minute or so in all
+    CASES = 1200,   // of each of the two kinds of logs; half a minute or so in all
     POWER_CUTS = 2, // of SIM_POLICY_COUNT, after each fault
 };
 

@@ -31,61 +31,55 @@ delete_keys(tamis_db *db, const tamis_write_options *options, const struct cli_a
 
 /* ---- A range -------------------------------------------------------------------------------- */
 
-/* Large enough that the cost of a batch is spread thin, small beside any write buffer. */
-static const size_t batch_bytes = 256 << 10;
-
-struct deletion {
-    tamis_db *db;
-    const tamis_write_options *options;
-    tamis_batch *batch;
-    uint64_t count; // deleted
-};
-
+/* Count what the walk gives; it ends behind the last key. */
 static int
-apply_batch(struct deletion *deletion)
+count_keys(tamis_iter *iter, uint64_t *count)
 {
     tamis_error err;
 
-    if (tamis_write(deletion->db, deletion->options, deletion->batch, &err) != TAMIS_OK)
-        return cli_fail("after %" PRIu64 " records: %s", deletion->count, err.message);
-    deletion->count += tamis_batch_count(deletion->batch);
-    tamis_batch_clear(deletion->batch);
+    for (tamis_iter_first(iter); tamis_iter_valid(iter); tamis_iter_next(iter))
+        ++*count;
+    if (tamis_iter_status(iter, &err) != TAMIS_OK)
+        return cli_fail("after %" PRIu64 " keys: %s", *count, err.message);
     return CLI_OK;
 }
 
+/* From the first key up to the last one, and that one: a range need not have an end. */
 static int
-walk(struct deletion *deletion, tamis_iter *iter)
+delete_to_last(tamis_db *db, const tamis_write_options *options, tamis_slice lower,
+               tamis_iter *iter)
 {
+    tamis_batch *batch = NULL;
     tamis_error err;
     int code = CLI_OK;
 
-    for (tamis_iter_first(iter); tamis_iter_valid(iter) && code == CLI_OK; tamis_iter_next(iter)) {
-        if (tamis_batch_delete(deletion->batch, tamis_iter_key(iter), &err) != TAMIS_OK)
-            code = cli_fail("%s", err.message);
-        else if (tamis_batch_bytes(deletion->batch) >= batch_bytes)
-            code = apply_batch(deletion);
-    }
-    if (code == CLI_OK && tamis_iter_status(iter, &err) != TAMIS_OK)
-        code = cli_fail("after %" PRIu64 " records: %s", deletion->count, err.message);
-    return code == CLI_OK ? apply_batch(deletion) : code;
+    tamis_iter_last(iter);
+    if (tamis_iter_status(iter, &err) != TAMIS_OK ||
+        tamis_batch_create(NULL, &batch, &err) != TAMIS_OK)
+        return cli_fail("%s", err.message);
+    if (tamis_batch_delete_range(batch, lower, tamis_iter_key(iter), &err) != TAMIS_OK ||
+        tamis_batch_delete(batch, tamis_iter_key(iter), &err) != TAMIS_OK ||
+        tamis_write(db, options, batch, &err) != TAMIS_OK)
+        code = cli_fail("%s", err.message);
+    tamis_batch_destroy(batch);
+    return code;
 }
 
-/* Delete every key of the range, in batches. */
+/* Delete every key of the range at once, and say how many there were. */
 static int
 delete_range(tamis_db *db, const tamis_write_options *options, const struct cli_range *range)
 {
-    struct deletion deletion = {.db = db, .options = options};
+    tamis_slice lower = range->has_lower ? range->lower : tamis_text("");
     tamis_iter *iter = NULL;
-    tamis_error err;
+    uint64_t count = 0;
     int code = cli_range_open(db, range, &iter);
 
-    if (code == CLI_OK && tamis_batch_create(NULL, &deletion.batch, &err) != TAMIS_OK)
-        code = cli_fail("%s", err.message);
     if (code == CLI_OK)
-        code = walk(&deletion, iter);
+        code = count_keys(iter, &count);
+    if (code == CLI_OK && count > 0)
+        code = delete_to_last(db, options, lower, iter);
     if (code == CLI_OK)
-        fprintf(stderr, "deleted %" PRIu64 " records\n", deletion.count);
-    tamis_batch_destroy(deletion.batch);
+        fprintf(stderr, "deleted %" PRIu64 " records\n", count);
     tamis_iter_close(iter);
     return code;
 }
@@ -131,8 +125,7 @@ const struct cli_command command_delete = {
         "\n"
         "With --from, --to or --prefix the keys of that range are removed, and their number is "
         "said on standard error.\n"
-        "That goes in batches: when it fails, those before the failure are gone, and the same "
-        "command removes the rest.\n",
+        "All of them are removed at once, or none.\n",
     .examples = "  tamis delete fruit.db apple pear\n"
                 "  tamis delete --prefix=session: fruit.db\n"
                 "  tamis delete --from=2020 --to=2021 --sync log.db\n"

@@ -112,7 +112,7 @@ struct cli_command {
 
 extern const struct cli_command command_put, command_get, command_delete, command_scan,
     command_load, command_dump, command_stats, command_inspect, command_verify, command_compact,
-    command_destroy;
+    command_checkpoint, command_destroy;
 
 /** Parse argv (argv[0] is the command's name) and run the command. Returns an exit code. */
 int cli_run(const struct cli_command *command, int argc, char **argv);

@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 static const struct cli_command *const commands[] = {
-    &command_put,    &command_get,     &command_delete,  &command_scan,
-    &command_load,   &command_dump,    &command_stats,   &command_inspect,
-    &command_verify, &command_compact, &command_destroy,
+    &command_put,    &command_get,     &command_delete,     &command_scan,
+    &command_load,   &command_dump,    &command_stats,      &command_inspect,
+    &command_verify, &command_compact, &command_checkpoint, &command_destroy,
 };
 
 enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };

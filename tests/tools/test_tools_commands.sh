@@ -54,6 +54,15 @@ printf 'from standard input\n' >value
 "$TAMIS" get s long >out
 printf 'from standard input\n\n' | cmp -s - out || problem "put -: other bytes came back"
 
+expect 0 checkpoint s 'a copy'
+expect 0 put s later 1
+expect 0 scan --count 'a copy'
+printed 3
+expect 1 get 'a copy' later
+expect 0 delete s later
+expect 3 checkpoint s 'a copy'
+said 'a copy'
+
 expect 0 compact s
 expect 0 verify s
 grep -q '^sound: [1-9]' out || problem "verify: $(cat out)"
@@ -116,7 +125,7 @@ expect 0 help
 expect 0 --help
 expect 2
 expect 2 frobnicate
-for command in put get delete scan load dump stats inspect verify compact destroy; do
+for command in put get delete scan load dump stats inspect verify compact checkpoint destroy; do
     expect 0 "$command" --help
     grep -q "^usage: tamis $command " out || problem "$command --help: $(cat out)"
     for part in options: 'exit codes:' examples:; do

@@ -12,13 +12,13 @@ printf 'k\tv\n' >one.tsv
 mkdir empty
 for store in nothing file empty nothing/below; do
     for command in 'get %s k' 'delete %s k' 'scan %s' 'dump %s' 'dump %s out.tsv' 'stats %s' 'verify %s' \
-        'compact %s' 'destroy --yes %s'; do
+        'compact %s' 'checkpoint %s copy' 'destroy --yes %s'; do
         # shellcheck disable=SC2046,SC2059 # words are wanted, and the pattern is ours
         expect 3 $(printf "$command" "$store")
         said "$store"
     done
 done
-no_file nothing out.tsv
+no_file nothing out.tsv copy
 [ -z "$(ls -A empty)" ] || problem "a command left $(ls -A empty) in a directory that is no store"
 [ ! -s file ] || problem "a command wrote into a file that is no store"
 expect 3 put file k v

@@ -375,7 +375,10 @@ plan_is_cheaper(const struct plan *a, uint64_t number_a, const struct plan *b, u
 static bool
 file_is_mostly_tombstones(const struct tm_file *file)
 {
-    return file->facts.tombstone_count > file->facts.entry_count / 2;
+    const struct tm_table_facts *facts = &file->facts;
+
+    return facts->tombstone_count + facts->range_count >
+           (facts->entry_count + facts->range_count) / 2;
 }
 
 static bool

@@ -22,6 +22,7 @@ add_file(const struct tm_file *file, tamis_level_stats *stats, struct level_sums
     stats->file_bytes += file->facts.file_bytes;
     stats->entry_count += file->facts.entry_count;
     stats->tombstone_count += file->facts.tombstone_count;
+    stats->range_tombstone_count += file->facts.range_count;
     stats->key_count += file->facts.key_count;
     stats->filter_bytes += info->geometry.body_bytes;
     stats->filter_probes += tm_counted(&file->filter_probes);
@@ -226,6 +227,7 @@ describe_file(const struct tm_file *file, uint32_t level, tamis_table_stats *tab
     table->file_bytes = file->facts.file_bytes;
     table->entry_count = file->facts.entry_count;
     table->tombstone_count = file->facts.tombstone_count;
+    table->range_tombstone_count = file->facts.range_count;
     table->key_count = file->facts.key_count;
     table->smallest = tm_file_smallest(file);
     table->largest = tm_file_largest(file);

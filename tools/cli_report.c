@@ -82,6 +82,7 @@ cli_json_level(const char *prefix, const tamis_level_stats *level)
         {"file_bytes", level->file_bytes},
         {"entry_count", level->entry_count},
         {"tombstone_count", level->tombstone_count},
+        {"range_tombstone_count", level->range_tombstone_count},
         {"key_count", level->key_count},
         {"filter_bytes", level->filter_bytes},
         {"filter_probes", level->filter_probes},

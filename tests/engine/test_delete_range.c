@@ -93,12 +93,16 @@ END_TEST
 START_TEST(a_range_is_consulted_though_the_filter_of_its_table_says_no)
 {
     tamis_stats before, after;
+    tamis_snapshot *snapshot = NULL;
 
     put_numbers(0, 1000, 1);
     one_compact();
+    check_ok(tamis_snapshot_take(one.db, &snapshot, &one.err),
+             one.err); // it keeps the keys, and the range above
     delete_numbers(0, 1000);
     one_flush(); // a table with one entry, whose filter denies the other 999 keys
     ck_assert_uint_eq(one_stats().level[0].key_count, 1);
+    ck_assert_uint_eq(one_stats().level[0].range_tombstone_count, 1);
     before = one_stats();
     for (unsigned i = 1; i < 1000; i++)
         ck_assert_int_eq(one_version(i), -1);
@@ -106,6 +110,7 @@ START_TEST(a_range_is_consulted_though_the_filter_of_its_table_says_no)
     ck_assert_uint_ge(after.total.filter_negatives - before.total.filter_negatives, 900);
     ck_assert_uint_eq(after.tables_read - before.tables_read,
                       after.total.filter_false_positives - before.total.filter_false_positives);
+    tamis_snapshot_release(one.db, snapshot);
 }
 END_TEST
 
@@ -214,6 +219,20 @@ START_TEST(a_deleted_range_gives_its_space_back)
     ck_assert_uint_le(one_stats().total.file_bytes * 2, bytes);
     check_numbers(1000, 4000, -1);
     check_numbers(0, 1000, 2);
+}
+END_TEST
+
+START_TEST(a_table_of_mostly_ranges_is_compacted_without_being_asked)
+{
+    put_numbers(0, 5000, 1);
+    one_compact();
+    delete_numbers(10, 4990);
+    one_flush();
+    one_wait_idle();
+    ck_assert_uint_eq(one_stats().total.range_tombstone_count, 0);
+    ck_assert_uint_eq(one_stats().total.entry_count, 20);
+    check_numbers(10, 4990, -1);
+    check_numbers(0, 10, 1);
 }
 END_TEST
 
@@ -335,6 +354,7 @@ main(void)
     tcase_add_test(tests,
                    an_empty_or_backward_range_deletes_nothing_and_too_long_bounds_are_refused);
     tcase_add_test(tests, a_deleted_range_gives_its_space_back);
+    tcase_add_test(tests, a_table_of_mostly_ranges_is_compacted_without_being_asked);
     tcase_add_test(tests, ranges_over_many_tables_are_cut_with_them_and_hide_the_same);
     tcase_add_test(tests, a_range_is_there_after_a_kill);
     tcase_add_test(tests, many_ranges_in_one_memtable_are_all_found);

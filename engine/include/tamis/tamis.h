@@ -493,6 +493,8 @@ typedef struct tamis_level_stats {
     uint64_t file_bytes;
     uint64_t entry_count;     // versions, tombstones included
     uint64_t tombstone_count;
+    uint64_t
+        range_tombstone_count; // deleted ranges, beside the entries; one that reaches over several files counts in each
     uint64_t key_count;       // distinct keys of each file, added up
     uint64_t filter_bytes;
     double bits_per_key_requested; // mean over files, weighted by keys
@@ -582,7 +584,7 @@ TAMIS_NODISCARD TAMIS_API tamis_status tamis_approximate_size(tamis_db *db, cons
 typedef struct tamis_table_stats {
     uint32_t level;
     uint64_t number; // 12 is file 000012.sst
-    uint64_t file_bytes, entry_count, tombstone_count, key_count;
+    uint64_t file_bytes, entry_count, tombstone_count, range_tombstone_count, key_count;
     tamis_slice smallest, largest; // borrowed for the visit
     tamis_filter_info filter;      // kind ALWAYS_TRUE: none, or damaged
     tamis_filter_damage filter_damage;

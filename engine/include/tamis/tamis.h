@@ -28,9 +28,10 @@
  *
  * What to know before you rely on it
  *
- *   - A write that returned OK survives a killed process at once (unless it asked for `no_log`). It survives a power cut once a later write with
+ *   - A write that returned OK survives a killed process at once. It survives a power cut once a later write with
  *     `sync`, a tamis_flush() or a tamis_close() has returned OK; after a power cut without that, the store
  *     holds a prefix of the writes in the order of their commits, never a later one without an earlier one.
+ *     Writes that asked for `no_log` are outside of this: until a flush or a close, either may take them alone.
  *   - A batch is there as a whole or not at all.
  *   - A write that returned an error may or may not appear later, as a whole. After an I/O error of the log
  *     or the manifest, writes fail with that first error until the store is opened again; reads go on.

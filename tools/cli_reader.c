@@ -25,6 +25,25 @@ complain(struct cli_reader *reader, const char *format, ...)
 
 /* ---- Lines ---------------------------------------------------------------------------------- */
 
+/* Put a line behind the text, which doubles when it has no room. */
+static bool
+join_line(struct cli_reader *reader, const char *line, size_t length)
+{
+    size_t needed = reader->length + length;
+
+    if (needed > reader->capacity) {
+        char *larger = realloc(reader->text, 2 * needed);
+
+        if (larger == NULL)
+            return false;
+        reader->text = larger;
+        reader->capacity = 2 * needed;
+    }
+    memcpy(reader->text + reader->length, line, length);
+    reader->length = needed;
+    return true;
+}
+
 /* Add the next line to the text, with its newline. false: the end of the input, or a failure. */
 static bool
 add_line(struct cli_reader *reader)
@@ -32,7 +51,7 @@ add_line(struct cli_reader *reader)
     char *line = NULL;
     size_t capacity = 0;
     ssize_t length;
-    char *larger;
+    bool joined;
 
     errno = 0;
     if (reader->length == 0) { // the usual case needs no copy
@@ -42,15 +61,9 @@ add_line(struct cli_reader *reader)
         reader->length = (size_t)length;
     } else {
         length = getline(&line, &capacity, reader->input);
-        larger = length < 0 ? NULL : realloc(reader->text, reader->length + (size_t)length);
-        if (larger != NULL) {
-            memcpy(larger + reader->length, line, (size_t)length);
-            reader->text = larger;
-            reader->length += (size_t)length;
-            reader->capacity = reader->length;
-        }
+        joined = length >= 0 && join_line(reader, line, (size_t)length);
         free(line);
-        if (larger == NULL)
+        if (!joined)
             return false;
     }
     reader->line_count++;

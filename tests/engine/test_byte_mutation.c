@@ -25,7 +25,7 @@ enum {
     FILLERS = 70,
     HISTORY_MAX = 64, // states that a cut log may leave: bits of a mask
     NAMES_MAX = 60,
-    OFFSETS = 700,    // of each store, about 2 percent; each is changed in every way
+    OFFSETS = 450,    // of each store, about 1 percent; each is changed in every way
     OFFSETS_MIN = 10, // of each file
     EDITS_MIN = 20,   // in the manifest
     KINDS = 7,

@@ -13,7 +13,7 @@
 
 enum {
     LIFE_STEPS = 60,
-    LIFE_POINTS = 1500, // of one life, refused once and from then on; some seconds
+    LIFE_POINTS = 700, // of one life, refused once and from then on; some seconds
     TRIES_MAX =
         3, // of a call after memory came back: background work may have failed before, which is told once
     FILL_WRITES = 24, // more than a memtable holds

@@ -2,7 +2,7 @@
  *
  * engine/worker.c -- the background threads, and waiting for them.
  *
- *     flush thread     old log: sync, close  ->  new log: sync  ->  immutable memtable: table, manifest, remove its log
+ *     flush thread     new log: sync  ->  old log: last record, sync, close  ->  immutable memtable: table, manifest, remove its log
  *                      ->  trash: remove, and what was kept for readers (garbage.c)
  *     compact threads  a part of a running job, else a manual request's next step, else the job that is most due; jobs that
  *                      run at the same time do not meet (K2)
@@ -42,48 +42,55 @@ flush_has_work(void *arg)
            db->trash != NULL || db->kept_due;
 }
 
-/* Sync the log that was rotated away: what the next log and the manifest wait for (E4). */
-static void
-settle_old_wal(tamis_db *db)
+/* The log's last record: another one follows (W4). */
+static tamis_status
+end_log(struct tm_wal *wal, uint64_t next_number, tamis_error *err)
 {
-    struct tm_wal wal = db->old_wal;
+    uint8_t bytes[TM_WAL_END_BYTES];
+    tamis_slice piece = {bytes, sizeof bytes};
+    tamis_status status;
+
+    tm_wal_encode_end(bytes, next_number);
+    status = tm_record_add(&wal->writer, &piece, 1, err);
+    if (status == TAMIS_OK)
+        status = tm_record_flush(&wal->writer, err);
+    return status;
+}
+
+/* Log and log: the name and the beginning of the new one become durable, the old one names it, and is synced to its end: what
+ * syncs of the new log and the manifest wait for (E4). No log is rotated meanwhile, so the new one stays. */
+static void
+settle_logs(tamis_db *db)
+{
+    const tamis_fs *fs = db->env.fs;
+    struct tm_wal old = db->old_wal;
+    tamis_file *new_file = db->wal.file;
+    uint64_t new_number = db->wal.number;
     tamis_error err;
     tamis_status status;
 
+    old.writer.watermark = db->synced;
     tm_unlock(db);
-    status = db->env.fs->sync(db->env.fs->ctx, wal.file, &err);
+    status = fs->sync(fs->ctx, new_file, &err);
     if (status == TAMIS_OK)
-        status = db->env.fs->close(db->env.fs->ctx, wal.file, &err);
+        status = end_log(&old, new_number, &err);
+    if (status == TAMIS_OK)
+        status = fs->sync(fs->ctx, old.file, &err);
+    if (status == TAMIS_OK)
+        status = fs->close(fs->ctx, old.file, &err);
     else
-        (void)db->env.fs->close(db->env.fs->ctx, wal.file, NULL); // after the first error
+        (void)fs->close(fs->ctx, old.file, NULL); // after the first error
     tm_lock(db);
     if (status != TAMIS_OK) {
         tm_set_failure(db, status, &err);
     } else {
-        db->synced.number = wal.number;
-        db->synced.offset = wal.writer.offset;
+        db->synced.number = old.number;
+        db->synced.offset = old.writer.offset;
     }
-    wal.file = NULL;
-    tm_record_writer_deinit(&wal.writer);
+    old.file = NULL;
+    tm_record_writer_deinit(&old.writer);
     memset(&db->old_wal, 0, sizeof db->old_wal);
     tm_notify(db);
-}
-
-/* The log that the manifest is about to name has its start record for good (W4). With the mutex held (let go meanwhile). */
-static tamis_status
-settle_new_wal(tamis_db *db, tamis_error *err)
-{
-    tamis_file *file = db->wal.file; // stays: no rotation while a memtable is being flushed
-    tamis_status status;
-
-    if (db->synced.number == db->wal.number)
-        return TAMIS_OK;
-    tm_unlock(db);
-    status = db->env.fs->sync(db->env.fs->ctx, file, err);
-    tm_lock(db);
-    if (status != TAMIS_OK)
-        tm_set_failure(db, status, err);
-    return status;
 }
 
 /* What stopped compaction may have passed. */
@@ -108,9 +115,7 @@ flush_imm(tamis_db *db)
     tamis_error err;
     tamis_status status;
 
-    status = settle_new_wal(db, &err);
-    if (status == TAMIS_OK)
-        status = tm_snapshot_list(db, &snapshots, &snapshot_count, &err);
+    status = tm_snapshot_list(db, &snapshots, &snapshot_count, &err);
     if (status == TAMIS_OK) {
         tm_unlock(db);
         status = tm_flush_memtable(db, db->imm, snapshots, snapshot_count, &outputs, &err);
@@ -166,7 +171,7 @@ tm_flush_worker(void *arg)
     for (;;) {
         tm_wait(db, &db->changed, flush_has_work, db);
         if (db->failure.code == TAMIS_OK && db->old_wal.number != 0)
-            settle_old_wal(db);
+            settle_logs(db);
         else if (db->failure.code == TAMIS_OK && db->imm != NULL &&
                  db->flush_error.code == TAMIS_OK)
             flush_imm(db);

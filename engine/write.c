@@ -65,21 +65,6 @@ tm_wal_close(tamis_db *db, struct tm_wal *wal, tamis_error *err)
     return status;
 }
 
-/* The log's last record: another one follows (W4). Leader, without the mutex. */
-static tamis_status
-end_log(tamis_db *db, uint64_t next_number, tamis_error *err)
-{
-    uint8_t bytes[TM_WAL_END_BYTES];
-    tamis_slice piece = {bytes, sizeof bytes};
-    tamis_status status;
-
-    tm_wal_encode_end(bytes, next_number);
-    status = tm_record_add(&db->wal.writer, &piece, 1, err);
-    if (status == TAMIS_OK)
-        status = tm_record_flush(&db->wal.writer, err);
-    return status;
-}
-
 /* ---- Pace ----------------------------------------------------------------------------------------- */
 
 enum {
@@ -194,11 +179,6 @@ rotate(tamis_db *db, tamis_error *err)
     tm_unlock(db);
     status = tm_wal_create(db, number, &start, &wal, &failure);
     nothing_happened = tm_is_out_of_memory(status, &failure);
-    if (status == TAMIS_OK) {
-        status = end_log(db, number, &failure);
-        if (status != TAMIS_OK)
-            (void)tm_wal_close(db, &wal, NULL); // after the first error
-    }
     tm_lock(db);
     if (nothing_happened) {
         if (err != NULL)

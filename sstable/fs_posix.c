@@ -2,7 +2,8 @@
  *
  * sstable/fs_posix.c -- the tamis_fs contract, composed of the calls in a tm_os.
  *
- *   create LOG, MANIFEST   open exclusively, sync directory
+ *   create                 open exclusively
+ *   sync                   sync file; the first time the directory, too
  *   seal                   trim, sync file, sync directory
  *   replace NAME           write NAME.tmp, sync it, rename to NAME, sync directory
  *   append, written        small pieces gathered, pwrite at the known length
@@ -25,7 +26,7 @@
  *       A reader makes no LOCK: where there is none there is no writer, and one that comes later is not told of it.
  *   F6  Through a file or lock that it inherited a forked child changes nothing: not a byte, not a length, not a lock.
  *
- * Threads  one appender a file; sync() of that file beside it touches only what never changes and one atomic flag.
+ * Threads  one appender a file; sync() of that file beside it touches only what never changes and two atomic flags.
  *          Everything else from any thread. A directory outlives its files and its lock.
  * Not here: system calls (os_posix.c); what is in the files.
  */
@@ -86,6 +87,7 @@ struct tamis_file {
 
     // Any thread
     _Atomic bool sync_failed; // F3
+    _Atomic bool is_named;    // durably, in its directory
 
     // Owned by the appender
     uint64_t length; // bytes appended
@@ -693,7 +695,6 @@ fs_create(void *ctx, tamis_dir *dir, const char *name, tamis_file_kind kind, tam
     enum tm_os_class file_class = class_of_kind(kind);
     tamis_status status;
     tamis_file *file;
-    int result;
 
     *file_out = NULL;
     status = require_plain_name(name, err);
@@ -708,28 +709,11 @@ fs_create(void *ctx, tamis_dir *dir, const char *name, tamis_file_kind kind, tam
     if (file->fd < 0) {
         tamis_status code = file->fd == -EEXIST ? TAMIS_INVALID : tm_status_of_errno(-file->fd);
         status = TM_FAIL_OS(err, code, -file->fd, "cannot create '%s' in '%s'", name, dir->shown);
-        goto out;
-    }
-    if (kind == TAMIS_FILE_LOG || kind == TAMIS_FILE_MANIFEST) {
-        result = sync_directory(os, dir->fd);
-        if (result != 0) {
-            status = TM_FAIL_OS(err, tm_status_of_errno(-result), -result,
-                                "cannot sync directory '%s' after creating '%s'", dir->shown, name);
-            goto out;
-        }
+        release(posix, file, file->struct_bytes);
+        return status;
     }
     *file_out = file;
-    file = NULL;
-
-out:
-    if (file != NULL) {
-        if (file->fd >= 0) { // after a first error: nobody has seen this empty file
-            (void)os->close(os->ctx, file->fd, file_class);
-            (void)remove_file(os, dir->fd, name, file_class);
-        }
-        release(posix, file, file->struct_bytes);
-    }
-    return status;
+    return TAMIS_OK;
 }
 
 static tamis_status
@@ -978,7 +962,7 @@ fs_append(void *ctx, tamis_file *file, const tamis_slice *pieces, size_t piece_c
 
 /* ---- Files: making durable, and closing ------------------------------------------------------------------ */
 
-/* The part of sync() and seal() that may run beside an append: only immutable fields and the atomic flag. */
+/* The parts of sync() and seal() that may run beside an append: only immutable fields and the atomic flags. */
 static tamis_status
 sync_contents(const struct tm_os *os, tamis_file *file, tamis_error *err)
 {
@@ -1000,14 +984,34 @@ sync_contents(const struct tm_os *os, tamis_file *file, tamis_error *err)
 }
 
 static tamis_status
+sync_name(const struct tm_os *os, tamis_file *file, tamis_error *err)
+{
+    int result;
+
+    if (atomic_load_explicit(&file->is_named, memory_order_acquire))
+        return TAMIS_OK;
+    result = sync_directory(os, file->dir->fd);
+    if (result != 0) {
+        atomic_store_explicit(&file->sync_failed, true, memory_order_release); // F3
+        return TM_FAIL_OS(err, tm_status_of_errno(-result), -result,
+                          "cannot sync directory '%s' after writing '%s'", file->dir->shown,
+                          file->name);
+    }
+    atomic_store_explicit(&file->is_named, true, memory_order_release);
+    return TAMIS_OK;
+}
+
+static tamis_status
 fs_sync(void *ctx, tamis_file *file, tamis_error *err)
 {
     const struct tm_fs_posix *posix = ctx;
+    tamis_status status;
 
     if (!file->appending)
         return TM_FAIL(err, TAMIS_INVALID, "'%s' in '%s' is open for reading only", file->name,
                        file->dir->shown);
-    return sync_contents(posix->os, file, err);
+    status = sync_contents(posix->os, file, err);
+    return status == TAMIS_OK ? sync_name(posix->os, file, err) : status;
 }
 
 /* Cut off what was allocated beyond the appended bytes (F2). */
@@ -1034,7 +1038,6 @@ fs_seal(void *ctx, tamis_file *file, tamis_error *err)
     const struct tm_fs_posix *posix = ctx;
     const struct tm_os *os = posix->os;
     tamis_status status;
-    int result;
 
     status = require_appendable(os, file, err);
     if (status != TAMIS_OK)
@@ -1046,11 +1049,9 @@ fs_seal(void *ctx, tamis_file *file, tamis_error *err)
     status = sync_contents(os, file, err);
     if (status != TAMIS_OK)
         return status;
-    result = sync_directory(os, file->dir->fd);
-    if (result != 0)
-        return TM_FAIL_OS(err, tm_status_of_errno(-result), -result,
-                          "cannot sync directory '%s' after writing '%s'", file->dir->shown,
-                          file->name);
+    status = sync_name(os, file, err);
+    if (status != TAMIS_OK)
+        return status;
     file->sealed = true;
     return TAMIS_OK;
 }

@@ -127,14 +127,14 @@ typedef struct tamis_fs {
     /* False once this process is a fork of the one that took the lock. A plain load. */
     bool (*lock_is_ours)(void *ctx, const tamis_lock *lock);
 
-    /* Create `name` for appending; it must not exist. On OK of a LOG or MANIFEST the name is durable; that of
-     * a TABLE becomes so when it is sealed. */
+    /* Create `name` for appending; it must not exist. Waits for no disk: the name becomes durable with the contents, when
+     * the file is first synced or sealed. */
     tamis_status (*create)(void *ctx, tamis_dir *dir, const char *name, tamis_file_kind kind,
                            tamis_file **file_out, tamis_error *err);
     /* Append the pieces, one after the other. On failure an unknown part of them may be in the file. */
     tamis_status (*append)(void *ctx, tamis_file *file, const tamis_slice *pieces,
                            size_t piece_count, tamis_error *err);
-    /* All that was appended before the call is durable on OK. May run beside an append. */
+    /* All that was appended before the call is durable on OK, the name included. May run beside an append. */
     tamis_status (*sync)(void *ctx, tamis_file *file, tamis_error *err);
     /* Contents, length and name are durable on OK; nothing may be appended afterwards. */
     tamis_status (*seal)(void *ctx, tamis_file *file, tamis_error *err);
@@ -153,8 +153,8 @@ typedef struct tamis_fs {
     tamis_status (*replace)(void *ctx, tamis_dir *dir, const char *name, tamis_slice contents,
                             tamis_error *err);
     /* Make the sealed table `name` appear in `to` under the same name, which must not exist there, without copying its bytes.
-     * The new name becomes durable with the next file that is created as LOG or MANIFEST, or sealed, in `to`. UNSUPPORTED:
-     * not possible between these two, or not once more: copy it. */
+     * The new name becomes durable with the next file that is first synced, or sealed, in `to`. UNSUPPORTED: not possible
+     * between these two, or not once more: copy it. */
     tamis_status (*link)(void *ctx, tamis_dir *from, const char *name, tamis_dir *to,
                          tamis_error *err);
     /* Remove `name`. OK when it is already gone. A power cut may bring it back. */

@@ -200,10 +200,9 @@ static void
 pin_tables(struct checkpoint *copy)
 {
     tamis_db *db = copy->db;
-    uint64_t sequence;
 
     tm_lock(db);
-    copy->view = tm_view_pin(db, &sequence);
+    copy->view = tm_view_pin_newest_locked(db);
     copy->last_sequence = db->manifest_last_sequence;
     copy->next_file_number = db->next_file_number;
     tm_unlock(db);

@@ -119,6 +119,7 @@ create_handle(const char *path, const tamis_options *options, const struct tm_ru
     tamis_allocator allocator =
         options->allocator != NULL ? *options->allocator : tm_allocator_default();
     tamis_db *db = allocator.alloc(allocator.ctx, sizeof *db);
+    tamis_status status;
 
     if (db == NULL)
         return TM_NO_MEMORY(err, sizeof *db);
@@ -133,7 +134,6 @@ create_handle(const char *path, const tamis_options *options, const struct tm_ru
         db->logger = *options->logger;
     db->snapshots.previous = db->snapshots.next = &db->snapshots;
     runtime->mutex_init(runtime->ctx, &db->mutex);
-    runtime->mutex_init(runtime->ctx, &db->view_mutex);
     runtime->cond_init(runtime->ctx, &db->changed);
     tm_descriptors_init(&db->descriptors, &db->env, options->max_open_files,
                         options->read_only ? TAMIS_STALE : TAMIS_CORRUPT);
@@ -143,6 +143,9 @@ create_handle(const char *path, const tamis_options *options, const struct tm_ru
     if (db->path == NULL)
         return TM_NO_MEMORY(err, db->path_bytes);
     memcpy(db->path, path, db->path_bytes);
+    status = tm_slots_init(&db->slots, &db->env, err);
+    if (status != TAMIS_OK)
+        return status;
     db->cache = tm_cache_create(&db->env, options->block_cache_bytes);
     if (db->cache == NULL)
         return TM_NO_MEMORY(err, 1);
@@ -158,8 +161,7 @@ destroy_handle(tamis_db *db)
     const tamis_fs *fs = db->env.fs;
     tamis_allocator allocator = db->user_allocator;
 
-    if (db->view != NULL)
-        tm_view_unref_locked(db, db->view);
+    tm_view_destroy_all(db);
     tm_memtable_unref(db->mem);
     tm_memtable_unref(db->imm);
     if (db->version != NULL)
@@ -168,13 +170,14 @@ destroy_handle(tamis_db *db)
         struct tm_file *file = db->trash;
 
         db->trash = file->trash_next;
-        tm_file_destroy(&db->env, file);
+        tm_file_close(db, file);
     }
     (void)tm_wal_close(db, &db->wal, NULL); // synced before, or lost with the error that brought us here
     (void)tm_wal_close(db, &db->old_wal, NULL);
     tm_manifest_close(&db->manifest);
     tm_release(&db->env, db->kept, db->kept_capacity * sizeof *db->kept);
     tm_cache_destroy(db->cache);
+    tm_slots_deinit(&db->slots, &db->env);
     tm_descriptors_deinit(&db->descriptors);
     if (db->lock != NULL)
         fs->unlock(fs->ctx, db->lock);
@@ -182,7 +185,6 @@ destroy_handle(tamis_db *db)
         fs->close_dir(fs->ctx, db->dir);
     tm_release(&db->env, db->path, db->path_bytes);
     runtime->cond_deinit(runtime->ctx, &db->changed);
-    runtime->mutex_deinit(runtime->ctx, &db->view_mutex);
     runtime->mutex_deinit(runtime->ctx, &db->mutex);
     assert(tm_counted(&db->allocated_bytes) == 0);
     allocator.release(allocator.ctx, db, sizeof *db);
@@ -418,7 +420,8 @@ static tamis_status
 check_idle(tamis_db *db, tamis_error *err)
 {
     uint32_t handles = atomic_load_explicit(&db->live_handles, memory_order_acquire);
-    uint32_t reads = atomic_load_explicit(&db->pinned_views, memory_order_acquire);
+    uint32_t pins = atomic_load_explicit(&db->pinned_views, memory_order_acquire);
+    bool reads = pins != 0 || tm_slots_hold(&db->slots, NULL);
     tamis_status status = TAMIS_OK;
 
     tm_lock(db);
@@ -426,7 +429,7 @@ check_idle(tamis_db *db, tamis_error *err)
         status = TM_FAIL(err, TAMIS_BUSY,
                          "%s: %u iterators, snapshots or pinned values are alive",
                          path_end(db->path), (unsigned)handles);
-    else if (reads != 0 || db->active_calls != 0 || db->writes_head != NULL)
+    else if (reads || db->active_calls != 0 || db->writes_head != NULL)
         status = TM_FAIL(err, TAMIS_BUSY, "%s: calls are running", path_end(db->path));
     tm_unlock(db);
     return status;

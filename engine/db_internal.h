@@ -5,7 +5,7 @@
  * Threads of a store: those of its users, one that syncs full logs and flushes memtables, and as many as the options say
  * that compact.
  *
- * LOCK ORDER   mutex, then view_mutex, then locks inside the cache and the descriptors. No lock is held during file I/O.
+ * LOCK ORDER   mutex, then locks inside the cache and the descriptors. No lock is held during file I/O.
  *
  * Invariants
  *   E1  One writer at a time, the leader of the write queue, appends to the log, adds to the memtable and rotates both.
@@ -30,6 +30,7 @@
 #include "engine/manifest.h"
 #include "engine/memtable.h"
 #include "engine/names.h"
+#include "engine/slots.h"
 #include "engine/version.h"
 #include "engine/wal.h"
 #include "sstable/descriptors.h"
@@ -54,10 +55,20 @@ enum {
 
 /* What reads look at: pinned as a whole, replaced as a whole. */
 struct tm_view {
-    _Atomic uint32_t references;
+    _Atomic uint32_t
+        references; // one of the store, as long as it is the newest or stands in a slot
     struct tm_memtable *mem;
     struct tm_memtable *imm; // NULL: none is waiting to be flushed
     struct tm_version *version;
+    struct tm_view *retired_next; // guarded by the store's mutex
+};
+
+/* What a running read looks at. */
+struct tm_pin {
+    const struct tm_view *view; // `held`, or that of a snapshot
+    struct tm_view *held;
+    struct tm_slot *slot; // in which it is; NULL: all were taken, it has a counted reference
+    bool moved;           // another view stood in the slot for a moment
 };
 
 struct tm_wal {
@@ -125,7 +136,7 @@ struct tm_report_queue {
 };
 
 struct tm_counters { // atomic, relaxed
-    _Atomic uint64_t gets, gets_found, memtable_hits, tables_skipped_by_range, tables_read;
+    struct tm_read_counts reads; // without a slot
     _Atomic uint64_t user_bytes_written, log_bytes_written;
     _Atomic uint64_t flush_bytes_written, compaction_bytes_written, compaction_bytes_read;
     _Atomic uint64_t flush_count, compaction_count, move_count;
@@ -145,6 +156,7 @@ struct tamis_db {
     tamis_lock *lock; // the writer's, or a reader's
     uint64_t hash_seed;
     struct tm_cache *cache;
+    struct tm_slots slots;             // of running reads; the counts of files are guarded
     struct tm_descriptors descriptors; // of its tables; has a mutex of its own
     struct tm_table_options table_options;
     struct tm_compact_policy policy;
@@ -171,6 +183,7 @@ struct tamis_db {
     tamis_error failure;         // E5; code TAMIS_OK: none
     tamis_error flush_error;     // of the last flush; taken by the next write that needs room, then tried again
     tamis_error compact_error;   // stops automatic compaction
+    struct tm_view *retired;     // views that stood in a slot when they were replaced (O1)
     struct tm_file *trash;       // V2
     struct tamis_snapshot snapshots; // ring head
     struct tm_compact_request *requests; // the first is served
@@ -190,15 +203,12 @@ struct tamis_db {
     uint64_t owed_ns; // time that writers owe for what they wrote under pressure
     uint64_t skipped_count; // of the newest sequences, in no log, not yet told in `wal` (W2)
 
-    // Guarded by view_mutex
-    struct tm_mutex view_mutex;
-    struct tm_view *view;
-
     // Atomic
+    _Atomic(struct tm_view *) view;    // the newest; replaced with the mutex held
     _Atomic uint64_t visible_sequence; // newest that reads see
     _Atomic uint64_t allocated_bytes;
     _Atomic uint32_t live_handles;     // iterators, snapshots, pinned values
-    _Atomic uint32_t pinned_views;     // reads that are running
+    _Atomic uint32_t pinned_views;     // counted references to views
     _Atomic bool closing;
     struct tm_counters counters;
 };
@@ -301,14 +311,19 @@ tm_now_ns(const tamis_db *db)
 /** With the mutex held: make and publish a view of mem, imm and version. Cannot fail: `view` was allocated before. */
 void tm_view_publish(tamis_db *db, struct tm_view *view);
 struct tm_view *tm_view_alloc(tamis_db *db); // NULL: no memory
-/** Pin the newest view; *sequence_out is the newest sequence visible in it. */
-struct tm_view *tm_view_pin(tamis_db *db, uint64_t *sequence_out);
-/** Pin what a read with `snapshot` (NULL: the newest state) looks at. */
-struct tm_view *tm_view_pin_at(tamis_db *db, const tamis_snapshot *snapshot,
-                               uint64_t *sequence_out);
-void tm_view_ref(struct tm_view *view);
-void tm_view_unref(tamis_db *db, struct tm_view *view); // without the mutex
-void tm_view_unref_locked(tamis_db *db, struct tm_view *view);
+/** Destroy the newest view, and those that were retired. No read is running. */
+void tm_view_destroy_all(tamis_db *db);
+
+/** For as long as a call runs: pin what a read with `snapshot` (NULL: the newest state) looks at, without a lock. A snapshot
+ *  must not be released meanwhile. */
+void tm_pin_read(tamis_db *db, const tamis_snapshot *snapshot, struct tm_pin *pin_out,
+                 uint64_t *sequence_out);
+void tm_unpin_read(tamis_db *db, const struct tm_pin *pin); // without the mutex
+
+/** As tm_pin_read(), for what lives longer: a counted reference. */
+struct tm_view *tm_view_pin(tamis_db *db, const tamis_snapshot *snapshot, uint64_t *sequence_out);
+struct tm_view *tm_view_pin_newest_locked(tamis_db *db); // with the mutex held
+void tm_view_unref(tamis_db *db, struct tm_view *view);  // without the mutex
 
 /* ---- change.c ------------------------------------------------------------------------------------- */
 
@@ -355,6 +370,8 @@ bool tm_has_readers(tamis_db *db);
 TAMIS_NODISCARD tamis_status tm_file_open(tamis_db *db, uint64_t number,
                                           struct tm_table_facts *facts, struct tm_file **file_out,
                                           tamis_error *err);
+/** Without the mutex: close the table of a file that no version holds, and free it. */
+void tm_file_close(tamis_db *db, struct tm_file *file);
 
 /* Tables made by a merge. Zeroed is empty. */
 struct tm_outputs {

@@ -121,7 +121,7 @@ tm_purge_trash(tamis_db *db)
     db->trash = file->trash_next;
     db->purging++;
     tm_unlock(db);
-    tm_file_destroy(&db->env, file);
+    tm_file_close(db, file);
     tm_lock(db);
     tm_discard_file(db, TM_NAME_TABLE, number);
     db->purging--;
@@ -141,7 +141,7 @@ tm_close_trash(tamis_db *db)
     while (file != NULL) {
         struct tm_file *next = file->trash_next;
 
-        tm_file_destroy(&db->env, file);
+        tm_file_close(db, file);
         file = next;
     }
 }

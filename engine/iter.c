@@ -366,7 +366,7 @@ tamis_iter_open(tamis_db *db, const tamis_iter_options *options, tamis_iter **it
         return TM_NO_MEMORY(err, sizeof *iter);
     iter->db = db;
     atomic_fetch_add_explicit(&db->live_handles, 1, memory_order_relaxed);
-    iter->view = tm_view_pin_at(db, options != NULL ? options->snapshot : NULL, &iter->sequence);
+    iter->view = tm_view_pin(db, options != NULL ? options->snapshot : NULL, &iter->sequence);
     if (options != NULL) {
         status = copy_bound(db, options->lower, &iter->lower, &iter->has_lower, err);
         if (status == TAMIS_OK)

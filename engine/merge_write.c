@@ -40,11 +40,18 @@ tm_file_open(tamis_db *db, uint64_t number, struct tm_table_facts *facts,
 
     if (file == NULL)
         return TM_NO_MEMORY(err, sizeof *file);
+    tm_lock(db);
+    status = tm_slots_take_index(&db->slots, &db->env, &file->count_index, err);
+    tm_unlock(db);
+    if (status != TAMIS_OK) {
+        tm_release(&db->env, file, sizeof *file);
+        return status;
+    }
     tm_name_make(TM_NAME_TABLE, number, name);
     status = tm_table_open(&db->env, db->dir, name, &identity, db->cache, &db->descriptors,
                            &file->table, err);
     if (status != TAMIS_OK) {
-        tm_release(&db->env, file, sizeof *file);
+        tm_file_close(db, file);
         return status;
     }
     file->number = number;
@@ -61,6 +68,15 @@ tm_file_open(tamis_db *db, uint64_t number, struct tm_table_facts *facts,
         tamis_theory_false_positive_rate(&tm_table_filter_info(file->table)->geometry);
     *file_out = file;
     return TAMIS_OK;
+}
+
+void
+tm_file_close(tamis_db *db, struct tm_file *file)
+{
+    tm_lock(db);
+    tm_slots_give_index(&db->slots, file->count_index);
+    tm_unlock(db);
+    tm_file_destroy(&db->env, file);
 }
 
 static tamis_status
@@ -97,7 +113,7 @@ tm_outputs_discard(tamis_db *db, struct tm_outputs *outputs)
     for (size_t i = 0; i < outputs->count; i++) {
         uint64_t number = outputs->adds[i].file->number;
 
-        tm_file_destroy(&db->env, outputs->adds[i].file);
+        tm_file_close(db, outputs->adds[i].file);
         tm_remove_unneeded(db, TM_NAME_TABLE, number); // no manifest names it
     }
     tm_outputs_release(db, outputs);
@@ -198,7 +214,7 @@ finish_output(struct merge *merge, const tamis_slice *to, tamis_error *err)
     if (status == TAMIS_OK) {
         status = outputs_add(db, merge->outputs, merge->rules->level, file, err);
         if (status != TAMIS_OK)
-            tm_file_destroy(&db->env, file);
+            tm_file_close(db, file);
     }
     if (status != TAMIS_OK)
         tm_remove_unneeded(db, TM_NAME_TABLE, merge->number);

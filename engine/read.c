@@ -11,7 +11,7 @@
  *   R1  Places are asked from newest to oldest; the first that knows the key, found or deleted, ends the search.
  *   R2  "no" of a filter skips its file; "maybe" is checked in the file. Snapshots do not matter to filters: a filter
  *       holds the keys of all versions, tombstones included.
- *   R3  Every counted probe ends as a negative, a true or a false positive, so that FP / (FP + TN) is the filter's rate.
+ *   R3  A probe is counted by how it ended, as a negative, a true or a false positive, so that FP / (FP + TN) is the filter's rate.
  */
 #include <assert.h>
 
@@ -74,10 +74,48 @@ hash_for(const tamis_db *db, const struct tm_file *file, tamis_slice key, uint64
     return seed == db->hash_seed ? hash : tm_hash64(key.data, key.length, seed);
 }
 
+/* ---- Counts --------------------------------------------------------------------------------------- */
+
+/* Plainly in the slot of this read, or, without one, where others count at the same time. */
+static void
+count_read(const struct tm_pin *pin, _Atomic uint64_t *counter, uint64_t amount)
+{
+    if (pin->slot != NULL)
+        tm_slot_count(counter, amount);
+    else
+        tm_count(counter, amount);
+}
+
+static struct tm_read_counts *
+read_counts(tamis_db *db, const struct tm_pin *pin)
+{
+    return pin->slot != NULL ? &pin->slot->counts : &db->counters.reads;
+}
+
+/* How a probe of a file's filter ended. */
+enum probe_end { TRUE_POSITIVE, FALSE_POSITIVE, NEGATIVE };
+
+static void
+count_probe(const struct tm_pin *pin, struct tm_file *file, enum probe_end end)
+{
+    bool has_room = pin->slot != NULL && file->count_index < pin->slot->file_capacity;
+    struct tm_file_counts *counts = has_room ? &pin->slot->files[file->count_index] : &file->counts;
+    _Atomic uint64_t *counter = end == NEGATIVE        ? &counts->negatives
+                                : end == TRUE_POSITIVE ? &counts->true_positives
+                                                       : &counts->false_positives;
+
+    if (has_room)
+        tm_slot_count(counter, 1);
+    else
+        tm_count(counter, 1);
+}
+
+/* ---- Places --------------------------------------------------------------------------------------- */
+
 /* Search one file whose filter said "maybe"; tells whether the filter was right. */
 static tamis_status
-search_file(tamis_db *db, struct tm_file *file, tamis_slice key, uint64_t hash, uint64_t sequence,
-            struct answer *answer, tamis_error *err)
+search_file(tamis_db *db, const struct tm_pin *pin, struct tm_file *file, tamis_slice key,
+            uint64_t hash, uint64_t sequence, struct answer *answer, tamis_error *err)
 {
     struct tm_found found;
     tamis_status status;
@@ -85,9 +123,9 @@ search_file(tamis_db *db, struct tm_file *file, tamis_slice key, uint64_t hash, 
     status = tm_table_search(file->table, key, hash, sequence, &found, err);
     if (status != TAMIS_OK)
         return status;
-    tm_count(&db->counters.tables_read, 1);
+    count_read(pin, &read_counts(db, pin)->tables_read, 1);
     // A version that is too new for this reader is in the filter all the same (R2).
-    tm_count(found.key_present ? &file->filter_true_positives : &file->filter_false_positives, 1);
+    count_probe(pin, file, found.key_present ? TRUE_POSITIVE : FALSE_POSITIVE);
     answer->lookup = found.lookup;
     answer->sequence = found.sequence;
     answer->value = found.value;
@@ -107,8 +145,9 @@ apply_cover(struct answer *answer, uint64_t cover)
 
 /* Ask one candidate: its filter, then the table, and its range tombstones whatever the filter said. */
 static tamis_status
-ask_file(tamis_db *db, struct tm_file *file, tamis_slice key, uint64_t hash, uint64_t sequence,
-         bool filters_only, struct answer *answer, tamis_error *err)
+ask_file(tamis_db *db, const struct tm_pin *pin, struct tm_file *file, tamis_slice key,
+         uint64_t hash, uint64_t sequence, bool filters_only, struct answer *answer,
+         tamis_error *err)
 {
     bool maybe = tamis_filter_may_contain(tm_table_filter(file->table), hash);
     uint64_t cover = tm_range_set_cover(file->ranges, key, sequence);
@@ -121,11 +160,10 @@ ask_file(tamis_db *db, struct tm_file *file, tamis_slice key, uint64_t hash, uin
             answer->lookup = TM_DELETED;
         return TAMIS_OK;
     }
-    tm_count(&file->filter_probes, 1);
     if (maybe)
-        status = search_file(db, file, key, hash, sequence, answer, err);
+        status = search_file(db, pin, file, key, hash, sequence, answer, err);
     else
-        tm_count(&file->filter_negatives, 1);
+        count_probe(pin, file, NEGATIVE);
     if (status == TAMIS_OK && cover != 0)
         apply_cover(answer, cover);
     return status;
@@ -133,10 +171,10 @@ ask_file(tamis_db *db, struct tm_file *file, tamis_slice key, uint64_t hash, uin
 
 /* Ask files until one knows the key. With `filters_only` the first "maybe" ends the search as FOUND. */
 static tamis_status
-search_files(tamis_db *db, const struct tm_version *version, tamis_slice key, uint64_t hash,
+search_files(tamis_db *db, const struct tm_pin *pin, tamis_slice key, uint64_t hash,
              uint64_t sequence, bool filters_only, struct answer *answer, tamis_error *err)
 {
-    struct candidate_cursor cursor = {.version = version, .key = key};
+    struct candidate_cursor cursor = {.version = pin->view->version, .key = key};
     struct tm_file *candidates[CANDIDATES_MAX];
     uint64_t hashes[CANDIDATES_MAX];
     tamis_status status = TAMIS_OK;
@@ -156,23 +194,23 @@ search_files(tamis_db *db, const struct tm_version *version, tamis_slice key, ui
         }
         /* READ PATH 5/8: ask the filters, newest to oldest (R1, R2). */
         for (uint32_t i = 0; i < count && answer->lookup == TM_ABSENT; i++) {
-            status =
-                ask_file(db, candidates[i], key, hashes[i], sequence, filters_only, answer, err);
+            status = ask_file(db, pin, candidates[i], key, hashes[i], sequence, filters_only,
+                              answer, err);
             if (status != TAMIS_OK)
                 goto out;
         }
     } while (count == CANDIDATES_MAX && answer->lookup == TM_ABSENT);
 
 out:
-    tm_count(&db->counters.tables_skipped_by_range, cursor.skipped_by_range);
+    count_read(pin, &read_counts(db, pin)->tables_skipped_by_range, cursor.skipped_by_range);
     return status;
 }
 
 static void
-search_memtables(tamis_db *db, const struct tm_view *view, tamis_slice key, uint64_t sequence,
+search_memtables(tamis_db *db, const struct tm_pin *pin, tamis_slice key, uint64_t sequence,
                  struct answer *answer)
 {
-    struct tm_memtable *const memtables[2] = {view->mem, view->imm};
+    struct tm_memtable *const memtables[2] = {pin->view->mem, pin->view->imm};
 
     for (int i = 0; i < 2 && memtables[i] != NULL && answer->lookup == TM_ABSENT; i++) {
         struct tm_memtable_found found;
@@ -184,12 +222,12 @@ search_memtables(tamis_db *db, const struct tm_view *view, tamis_slice key, uint
         answer->memtable = memtables[i];
     }
     if (answer->lookup != TM_ABSENT)
-        tm_count(&db->counters.memtable_hits, 1);
+        count_read(pin, &read_counts(db, pin)->memtable_hits, 1);
 }
 
 /* The lookup itself, in a pinned view. */
 static tamis_status
-look_up(tamis_db *db, const struct tm_view *view, tamis_slice key, uint64_t sequence,
+look_up(tamis_db *db, const struct tm_pin *pin, tamis_slice key, uint64_t sequence,
         bool filters_only, struct answer *answer, tamis_error *err)
 {
     /* READ PATH 1/8: one hash of the key serves every filter and every tag. */
@@ -197,16 +235,16 @@ look_up(tamis_db *db, const struct tm_view *view, tamis_slice key, uint64_t sequ
 
     memset(answer, 0, sizeof *answer);
     /* READ PATH 3/8: memtables, newest first. */
-    search_memtables(db, view, key, sequence, answer);
+    search_memtables(db, pin, key, sequence, answer);
     if (answer->lookup != TM_ABSENT)
         return TAMIS_OK;
-    return search_files(db, view->version, key, hash, sequence, filters_only, answer, err);
+    return search_files(db, pin, key, hash, sequence, filters_only, answer, err);
 }
 
 /* Check what a read was given, and pin what it looks at. */
 static tamis_status
-begin_read(tamis_db *db, const tamis_read_options *options, tamis_slice key,
-           struct tm_view **view_out, uint64_t *sequence_out, tamis_error *err)
+begin_read(tamis_db *db, const tamis_read_options *options, tamis_slice key, struct tm_pin *pin_out,
+           uint64_t *sequence_out, tamis_error *err)
 {
     tamis_status status = tm_check_key(key, err);
 
@@ -220,18 +258,20 @@ begin_read(tamis_db *db, const tamis_read_options *options, tamis_slice key,
                        "tamis_read_options_init()",
                        sizeof *options, (unsigned)options->struct_size);
     /* READ PATH 2/8: pin the memtables and the version, so that nothing of them goes away meanwhile. */
-    *view_out = tm_view_pin_at(db, options != NULL ? options->snapshot : NULL, sequence_out);
+    tm_pin_read(db, options != NULL ? options->snapshot : NULL, pin_out, sequence_out);
     return TAMIS_OK;
 }
 
 /* READ PATH 8/8: the answer. DELETED in the newest place that knows the key is "not found". */
 static tamis_status
-conclude(tamis_db *db, const struct answer *answer)
+conclude(tamis_db *db, const struct tm_pin *pin, const struct answer *answer)
 {
-    tm_count(&db->counters.gets, 1);
+    struct tm_read_counts *counts = read_counts(db, pin);
+
+    count_read(pin, &counts->gets, 1);
     if (answer->lookup != TM_FOUND)
         return TAMIS_NOT_FOUND;
-    tm_count(&db->counters.gets_found, 1);
+    count_read(pin, &counts->gets_found, 1);
     return TAMIS_OK;
 }
 
@@ -239,17 +279,17 @@ tamis_status
 tamis_get(tamis_db *db, const tamis_read_options *options, tamis_slice key, void *buffer,
           size_t capacity, size_t *length_out, tamis_error *err)
 {
-    struct tm_view *view = NULL;
+    struct tm_pin pin;
     struct answer answer;
     uint64_t sequence;
     tamis_status status;
 
-    status = begin_read(db, options, key, &view, &sequence, err);
+    status = begin_read(db, options, key, &pin, &sequence, err);
     if (status != TAMIS_OK)
         return status;
-    status = look_up(db, view, key, sequence, false, &answer, err);
+    status = look_up(db, &pin, key, sequence, false, &answer, err);
     if (status == TAMIS_OK)
-        status = conclude(db, &answer);
+        status = conclude(db, &pin, &answer);
     if (status == TAMIS_OK) {
         size_t length = answer.value.length < capacity ? answer.value.length : capacity;
 
@@ -258,7 +298,7 @@ tamis_get(tamis_db *db, const tamis_read_options *options, tamis_slice key, void
         *length_out = answer.value.length;
     }
     tm_block_unref(answer.block);
-    tm_view_unref(db, view);
+    tm_unpin_read(db, &pin);
     return status;
 }
 
@@ -266,18 +306,18 @@ tamis_status
 tamis_get_pinned(tamis_db *db, const tamis_read_options *options, tamis_slice key,
                  tamis_pinned *pinned_out, tamis_error *err)
 {
-    struct tm_view *view = NULL;
+    struct tm_pin pin;
     struct answer answer;
     uint64_t sequence;
     tamis_status status;
 
     memset(pinned_out, 0, sizeof *pinned_out);
-    status = begin_read(db, options, key, &view, &sequence, err);
+    status = begin_read(db, options, key, &pin, &sequence, err);
     if (status != TAMIS_OK)
         return status;
-    status = look_up(db, view, key, sequence, false, &answer, err);
+    status = look_up(db, &pin, key, sequence, false, &answer, err);
     if (status == TAMIS_OK)
-        status = conclude(db, &answer);
+        status = conclude(db, &pin, &answer);
     if (status == TAMIS_OK) {
         pinned_out->value = answer.value;
         pinned_out->owner[0] = db;
@@ -289,7 +329,7 @@ tamis_get_pinned(tamis_db *db, const tamis_read_options *options, tamis_slice ke
     } else {
         tm_block_unref(answer.block);
     }
-    tm_view_unref(db, view);
+    tm_unpin_read(db, &pin);
     return status;
 }
 
@@ -310,38 +350,38 @@ tamis_status
 tamis_exists(tamis_db *db, const tamis_read_options *options, tamis_slice key, bool *exists_out,
              tamis_error *err)
 {
-    struct tm_view *view = NULL;
+    struct tm_pin pin;
     struct answer answer;
     uint64_t sequence;
     tamis_status status;
 
-    status = begin_read(db, options, key, &view, &sequence, err);
+    status = begin_read(db, options, key, &pin, &sequence, err);
     if (status != TAMIS_OK)
         return status;
-    status = look_up(db, view, key, sequence, false, &answer, err);
+    status = look_up(db, &pin, key, sequence, false, &answer, err);
     if (status == TAMIS_OK)
-        *exists_out = conclude(db, &answer) == TAMIS_OK;
+        *exists_out = conclude(db, &pin, &answer) == TAMIS_OK;
     tm_block_unref(answer.block);
-    tm_view_unref(db, view);
+    tm_unpin_read(db, &pin);
     return status;
 }
 
 tamis_status
 tamis_may_exist(tamis_db *db, tamis_slice key, bool *may_exist_out, tamis_error *err)
 {
-    struct tm_view *view = NULL;
+    struct tm_pin pin;
     struct answer answer;
     uint64_t sequence;
     tamis_status status;
 
-    status = begin_read(db, NULL, key, &view, &sequence, err);
+    status = begin_read(db, NULL, key, &pin, &sequence, err);
     if (status != TAMIS_OK)
         return status;
-    status = look_up(db, view, key, sequence, true, &answer, err);
+    status = look_up(db, &pin, key, sequence, true, &answer, err);
     assert(answer.block == NULL);
     if (status == TAMIS_OK)
         *may_exist_out = answer.lookup == TM_FOUND;
-    tm_view_unref(db, view);
+    tm_unpin_read(db, &pin);
     return status;
 }
 
@@ -359,7 +399,7 @@ tamis_snapshot_take(tamis_db *db, tamis_snapshot **snapshot_out, tamis_error *er
     if (snapshot == NULL)
         return TM_NO_MEMORY(err, sizeof *snapshot);
     if (db->options.read_only)
-        snapshot->view = tm_view_pin(db, &snapshot->sequence);
+        snapshot->view = tm_view_pin(db, NULL, &snapshot->sequence);
     tm_lock(db);
     if (snapshot->view == NULL)
         snapshot->sequence = atomic_load_explicit(&db->visible_sequence, memory_order_acquire);

@@ -12,11 +12,26 @@ struct level_sums {
     double theory;         // rate times keys
 };
 
+static struct tm_file_counts
+count_file(tamis_db *db, const struct tm_file *file)
+{
+    struct tm_file_counts counts;
+
+    tm_lock(db);
+    tm_slots_sum_file(&db->slots, file, &counts);
+    tm_unlock(db);
+    return counts;
+}
+
 static void
-add_file(const struct tm_file *file, tamis_level_stats *stats, struct level_sums *sums)
+add_file(const struct tm_file *file, const struct tm_file_counts *counts, tamis_level_stats *stats,
+         struct level_sums *sums)
 {
     const tamis_filter_info *info = tm_table_filter_info(file->table);
     double keys = (double)file->facts.key_count;
+    uint64_t negatives = tm_counted(&counts->negatives);
+    uint64_t true_positives = tm_counted(&counts->true_positives);
+    uint64_t false_positives = tm_counted(&counts->false_positives);
 
     stats->file_count++;
     stats->file_bytes += file->facts.file_bytes;
@@ -25,10 +40,10 @@ add_file(const struct tm_file *file, tamis_level_stats *stats, struct level_sums
     stats->range_tombstone_count += file->facts.range_count;
     stats->key_count += file->facts.key_count;
     stats->filter_bytes += info->geometry.body_bytes;
-    stats->filter_probes += tm_counted(&file->filter_probes);
-    stats->filter_negatives += tm_counted(&file->filter_negatives);
-    stats->filter_true_positives += tm_counted(&file->filter_true_positives);
-    stats->filter_false_positives += tm_counted(&file->filter_false_positives);
+    stats->filter_probes += negatives + true_positives + false_positives;
+    stats->filter_negatives += negatives;
+    stats->filter_true_positives += true_positives;
+    stats->filter_false_positives += false_positives;
     sums->requested_bits += info->bits_per_key_requested * keys;
     sums->theory += file->false_positive_rate_theory * keys;
 }
@@ -49,7 +64,7 @@ finish_level(tamis_level_stats *stats, const struct level_sums *sums)
 }
 
 static void
-fill_levels(const struct tm_version *version, tamis_stats *stats)
+fill_levels(tamis_db *db, const struct tm_version *version, tamis_stats *stats)
 {
     struct level_sums total = {0};
 
@@ -58,9 +73,10 @@ fill_levels(const struct tm_version *version, tamis_stats *stats)
 
         for (uint32_t i = 0; i < version->level[level].file_count; i++) {
             const struct tm_file *file = version->level[level].files[i];
+            struct tm_file_counts counts = count_file(db, file);
 
-            add_file(file, &stats->level[level], &sums);
-            add_file(file, &stats->total, &total);
+            add_file(file, &counts, &stats->level[level], &sums);
+            add_file(file, &counts, &stats->total, &total);
             stats->memory_filters_bytes += tm_table_filter_bytes(file->table);
             stats->memory_indexes_bytes += tm_table_index_bytes(file->table);
             if (tm_table_filter_damage(file->table) != TAMIS_FILTER_SOUND)
@@ -75,12 +91,14 @@ static void
 fill_counters(tamis_db *db, tamis_stats *stats)
 {
     const struct tm_counters *counters = &db->counters;
+    struct tm_read_counts reads;
 
-    stats->gets = tm_counted(&counters->gets);
-    stats->gets_found = tm_counted(&counters->gets_found);
-    stats->memtable_hits = tm_counted(&counters->memtable_hits);
-    stats->tables_skipped_by_range = tm_counted(&counters->tables_skipped_by_range);
-    stats->tables_read = tm_counted(&counters->tables_read);
+    tm_slots_sum_reads(&db->slots, &counters->reads, &reads);
+    stats->gets = tm_counted(&reads.gets);
+    stats->gets_found = tm_counted(&reads.gets_found);
+    stats->memtable_hits = tm_counted(&reads.memtable_hits);
+    stats->tables_skipped_by_range = tm_counted(&reads.tables_skipped_by_range);
+    stats->tables_read = tm_counted(&reads.tables_read);
     stats->cache_hits = tm_cache_hits(db->cache);
     stats->cache_misses = tm_cache_misses(db->cache);
     stats->user_bytes_written = tm_counted(&counters->user_bytes_written);
@@ -153,8 +171,8 @@ tamis_get_stats(tamis_db *db, tamis_stats *stats, tamis_error *err)
                        "stats: expected struct_size %zu, found %u: use tamis_stats_init()",
                        sizeof *stats, (unsigned)stats->struct_size);
     tamis_stats_init(stats);
-    view = tm_view_pin(db, &sequence);
-    fill_levels(view->version, stats);
+    view = tm_view_pin(db, NULL, &sequence);
+    fill_levels(db, view->version, stats);
     fill_counters(db, stats);
     stats->last_sequence = sequence;
     fill_memory(db, view, stats);
@@ -205,7 +223,7 @@ tamis_approximate_size(tamis_db *db, const tamis_slice *from, const tamis_slice 
     *bytes_out = 0;
     if (from != NULL && to != NULL && tm_slice_compare(*from, *to) >= 0)
         return TAMIS_OK;
-    view = tm_view_pin(db, &sequence);
+    view = tm_view_pin(db, NULL, &sequence);
     bytes += tm_memtable_approximate_bytes(view->mem, from, to);
     if (view->imm != NULL)
         bytes += tm_memtable_approximate_bytes(view->imm, from, to);
@@ -220,8 +238,10 @@ tamis_approximate_size(tamis_db *db, const tamis_slice *from, const tamis_slice 
 /* ---- Tables --------------------------------------------------------------------------------------- */
 
 static void
-describe_file(const struct tm_file *file, uint32_t level, tamis_table_stats *table)
+describe_file(tamis_db *db, const struct tm_file *file, uint32_t level, tamis_table_stats *table)
 {
+    struct tm_file_counts counts = count_file(db, file);
+
     table->level = level;
     table->number = file->number;
     table->file_bytes = file->facts.file_bytes;
@@ -234,10 +254,11 @@ describe_file(const struct tm_file *file, uint32_t level, tamis_table_stats *tab
     table->filter = *tm_table_filter_info(file->table);
     table->filter_damage = tm_table_filter_damage(file->table);
     table->false_positive_rate_theory = file->false_positive_rate_theory;
-    table->filter_probes = tm_counted(&file->filter_probes);
-    table->filter_negatives = tm_counted(&file->filter_negatives);
-    table->filter_true_positives = tm_counted(&file->filter_true_positives);
-    table->filter_false_positives = tm_counted(&file->filter_false_positives);
+    table->filter_negatives = tm_counted(&counts.negatives);
+    table->filter_true_positives = tm_counted(&counts.true_positives);
+    table->filter_false_positives = tm_counted(&counts.false_positives);
+    table->filter_probes =
+        table->filter_negatives + table->filter_true_positives + table->filter_false_positives;
 }
 
 tamis_status
@@ -251,12 +272,12 @@ tamis_visit_tables(tamis_db *db, bool (*visit)(void *arg, const tamis_table_stat
 
     if (status != TAMIS_OK)
         return status;
-    view = tm_view_pin(db, &sequence);
+    view = tm_view_pin(db, NULL, &sequence);
     for (uint32_t level = 0; go_on && level < TAMIS_LEVEL_COUNT; level++)
         for (uint32_t i = 0; go_on && i < view->version->level[level].file_count; i++) {
             tamis_table_stats table;
 
-            describe_file(view->version->level[level].files[i], level, &table);
+            describe_file(db, view->version->level[level].files[i], level, &table);
             go_on = visit(arg, &table);
         }
     tm_view_unref(db, view);
@@ -294,7 +315,7 @@ tamis_verify(tamis_db *db, tamis_progress progress, void *arg, tamis_error *err)
 
     if (status != TAMIS_OK)
         return status;
-    view = tm_view_pin(db, &sequence);
+    view = tm_view_pin(db, NULL, &sequence);
     for (uint32_t level = 0; level < TAMIS_LEVEL_COUNT; level++)
         walk.total_bytes += view->version->level[level].file_bytes;
     for (uint32_t level = 0; status == TAMIS_OK && level < TAMIS_LEVEL_COUNT; level++)

@@ -225,8 +225,12 @@ tm_version_create(const struct tm_env *env, const struct tm_version *base,
     }
     for (uint32_t i = 0; i < TAMIS_LEVEL_COUNT; i++) { // V2
         for (uint32_t j = 0; j < version->level[i].file_count; j++) {
-            version->level[i].files[j]->version_count++;
-            version->range_file_count += version->level[i].files[j]->ranges != NULL;
+            struct tm_file *file = version->level[i].files[j];
+
+            file->version_count++;
+            version->range_file_count += file->ranges != NULL;
+            if (version->count_index_end <= file->count_index)
+                version->count_index_end = file->count_index + 1;
         }
     }
     *version_out = version;

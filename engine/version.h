@@ -22,6 +22,11 @@
 
 #include "sstable/table_read.h"
 
+/* How probes of a file's filter ended: its rate of false positives is FP / (FP + TN). */
+struct tm_file_counts {
+    _Atomic uint64_t true_positives, false_positives, negatives;
+};
+
 /* One table of the store. */
 struct tm_file {
     // Immutable after creation
@@ -30,6 +35,7 @@ struct tm_file {
     struct tm_table *table;      // owned; NULL in tests of the picker
     const struct tm_range_set *ranges; // range tombstones, of the table; NULL: none
     double false_positive_rate_theory;
+    uint32_t count_index; // slots.h; 0 in tests of the picker
 
     // Guarded by the store's mutex
     uint32_t version_count;  // versions that hold it
@@ -37,10 +43,7 @@ struct tm_file {
     struct tm_file *trash_next;
 
     // Atomic, relaxed
-    _Atomic uint64_t filter_probes;
-    _Atomic uint64_t filter_negatives;
-    _Atomic uint64_t filter_true_positives;
-    _Atomic uint64_t filter_false_positives;
+    struct tm_file_counts counts; // of reads that had no slot, or one without room
 };
 
 struct tm_level {
@@ -52,6 +55,7 @@ struct tm_level {
 struct tm_version {
     uint32_t references; // guarded by the store's mutex
     uint32_t range_file_count; // files with range tombstones
+    uint32_t count_index_end;  // beyond those of all files
     struct tm_level level[TAMIS_LEVEL_COUNT];
 };
 

@@ -2,8 +2,12 @@
  *
  * engine/view.c -- what reads look at: memtables and version, pinned as a whole and replaced as a whole.
  *
- * A pin takes view_mutex for a few instructions: the view and the sequence read beside it belong together, because
- * whoever publishes a view holds the same lock, and every write visible at that moment is in its memtable.
+ * A running read stands in a slot (slots.h), which takes no lock; what lives longer, an iterator, has a counted reference. The
+ * store's own reference to a view goes when the view was replaced and stands in no slot: whoever replaces it looks, and
+ * if a read is still there, that read looks again when it ends.
+ *
+ * First the view, then the sequence. A view that is older than the sequence shows the moment at which it was replaced, when every
+ * later write went to another memtable. The other way round compaction could have dropped what the older sequence sees.
  */
 #include <assert.h>
 
@@ -15,66 +19,7 @@ tm_view_alloc(tamis_db *db)
     return tm_alloc_zeroed(&db->env, sizeof(struct tm_view));
 }
 
-void
-tm_view_publish(tamis_db *db, struct tm_view *view)
-{
-    const struct tm_runtime *runtime = db->env.runtime;
-    struct tm_view *old;
-
-    atomic_init(&view->references, 1);
-    view->mem = db->mem;
-    view->imm = db->imm;
-    view->version = db->version;
-    tm_memtable_ref(view->mem);
-    if (view->imm != NULL)
-        tm_memtable_ref(view->imm);
-    view->version->references++;
-
-    runtime->lock(runtime->ctx, &db->view_mutex);
-    old = db->view;
-    db->view = view;
-    runtime->unlock(runtime->ctx, &db->view_mutex);
-    if (old != NULL)
-        tm_view_unref_locked(db, old);
-}
-
-struct tm_view *
-tm_view_pin(tamis_db *db, uint64_t *sequence_out)
-{
-    const struct tm_runtime *runtime = db->env.runtime;
-    struct tm_view *view;
-
-    atomic_fetch_add_explicit(&db->pinned_views, 1, memory_order_relaxed);
-    runtime->lock(runtime->ctx, &db->view_mutex);
-    view = db->view;
-    tm_view_ref(view);
-    *sequence_out = atomic_load_explicit(&db->visible_sequence, memory_order_acquire);
-    runtime->unlock(runtime->ctx, &db->view_mutex);
-    return view;
-}
-
-struct tm_view *
-tm_view_pin_at(tamis_db *db, const tamis_snapshot *snapshot, uint64_t *sequence_out)
-{
-    struct tm_view *view;
-
-    if (snapshot == NULL || snapshot->view == NULL) {
-        view = tm_view_pin(db, sequence_out);
-    } else {
-        atomic_fetch_add_explicit(&db->pinned_views, 1, memory_order_relaxed);
-        view = snapshot->view;
-        tm_view_ref(view);
-    }
-    if (snapshot != NULL)
-        *sequence_out = snapshot->sequence;
-    return view;
-}
-
-void
-tm_view_ref(struct tm_view *view)
-{
-    atomic_fetch_add_explicit(&view->references, 1, memory_order_relaxed);
-}
+/* ---- References ----------------------------------------------------------------------------------- */
 
 static bool
 drop_reference(struct tm_view *view)
@@ -96,6 +41,51 @@ destroy_view(tamis_db *db, struct tm_view *view)
         tm_notify(db); // the flush thread removes it
 }
 
+/* With the mutex held: let go of retired views that stand in no slot any more. */
+static void
+let_retired_go(tamis_db *db)
+{
+    struct tm_view **link = &db->retired;
+
+    while (*link != NULL) {
+        struct tm_view *view = *link;
+
+        if (tm_slots_hold(&db->slots, view)) {
+            link = &view->retired_next;
+            continue;
+        }
+        *link = view->retired_next;
+        if (drop_reference(view))
+            destroy_view(db, view);
+    }
+}
+
+static struct tm_view *
+take_reference(tamis_db *db, struct tm_view *view)
+{
+    atomic_fetch_add_explicit(&view->references, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&db->pinned_views, 1, memory_order_relaxed);
+    return view;
+}
+
+struct tm_view *
+tm_view_pin_newest_locked(tamis_db *db)
+{
+    return take_reference(db, atomic_load_explicit(&db->view, memory_order_relaxed));
+}
+
+struct tm_view *
+tm_view_pin(tamis_db *db, const tamis_snapshot *snapshot, uint64_t *sequence_out)
+{
+    struct tm_pin pin;
+    struct tm_view *view;
+
+    tm_pin_read(db, snapshot, &pin, sequence_out);
+    view = take_reference(db, pin.view == pin.held ? pin.held : snapshot->view);
+    tm_unpin_read(db, &pin);
+    return view;
+}
+
 void
 tm_view_unref(tamis_db *db, struct tm_view *view)
 {
@@ -109,9 +99,75 @@ tm_view_unref(tamis_db *db, struct tm_view *view)
     atomic_fetch_sub_explicit(&db->pinned_views, 1, memory_order_release);
 }
 
+/* ---- Replacing ------------------------------------------------------------------------------------ */
+
 void
-tm_view_unref_locked(tamis_db *db, struct tm_view *view)
+tm_view_publish(tamis_db *db, struct tm_view *view)
 {
-    if (drop_reference(view))
+    struct tm_view *old;
+
+    atomic_init(&view->references, 1);
+    view->mem = db->mem;
+    view->imm = db->imm;
+    view->version = db->version;
+    tm_memtable_ref(view->mem);
+    if (view->imm != NULL)
+        tm_memtable_ref(view->imm);
+    view->version->references++;
+
+    old = atomic_exchange_explicit(&db->view, view, memory_order_seq_cst); // O1
+    if (old != NULL) {
+        old->retired_next = db->retired;
+        db->retired = old;
+    }
+    let_retired_go(db);
+}
+
+void
+tm_view_destroy_all(tamis_db *db)
+{
+    struct tm_view *view = atomic_exchange_explicit(&db->view, NULL, memory_order_seq_cst);
+
+    let_retired_go(db);
+    if (view != NULL && drop_reference(view))
         destroy_view(db, view);
+}
+
+/* ---- Running reads -------------------------------------------------------------------------------- */
+
+void
+tm_pin_read(tamis_db *db, const tamis_snapshot *snapshot, struct tm_pin *pin_out,
+            uint64_t *sequence_out)
+{
+    pin_out->slot = tm_slot_claim(&db->slots, &db->view, &pin_out->held, &pin_out->moved);
+    if (pin_out->slot == NULL) {
+        tm_lock(db);
+        pin_out->held = tm_view_pin_newest_locked(db);
+        tm_unlock(db);
+    } else if (pin_out->slot->file_capacity < pin_out->held->version->count_index_end) {
+        tm_lock(db);
+        tm_slot_make_room(pin_out->slot, &db->env, pin_out->held->version->count_index_end);
+        tm_unlock(db);
+    }
+    pin_out->view = snapshot != NULL && snapshot->view != NULL ? snapshot->view : pin_out->held;
+    *sequence_out = snapshot != NULL
+                        ? snapshot->sequence
+                        : atomic_load_explicit(&db->visible_sequence, memory_order_acquire);
+}
+
+void
+tm_unpin_read(tamis_db *db, const struct tm_pin *pin)
+{
+    if (pin->slot == NULL) {
+        tm_view_unref(db, pin->held);
+        return;
+    }
+    tm_slot_free(pin->slot);
+    if (!pin->moved && atomic_load_explicit(&db->view, memory_order_seq_cst) == pin->held)
+        return;
+    tm_lock(db); // it was replaced meanwhile, and whoever did that may have found it here
+    let_retired_go(db);
+    tm_unlock(db);
+    if (db->options.read_only)
+        tm_close_trash(db);
 }

@@ -41,8 +41,6 @@ hear(void *ctx, tamis_log_level level, const char *message)
 
         runtime->lock(runtime->ctx, &told->mutex);
         runtime->unlock(runtime->ctx, &told->mutex);
-        runtime->lock(runtime->ctx, &told->view_mutex);
-        runtime->unlock(runtime->ctx, &told->view_mutex);
     }
     ck_assert_uint_lt(line_count, LINES_MAX);
     lines[line_count].level = level;

@@ -488,8 +488,12 @@ judge_end(struct replay *replay, size_t index, struct tm_record_reader *reader, 
             expected = next.predecessor_bytes;
     }
     if (found == expected && (next_found || reader->stop == NULL) &&
-        replay->state->log_end_number != reader->number)
-        return TAMIS_OK; // whole
+        replay->state->log_end_number != reader->number) {
+        // Whole. Only a recovery that was cut short goes on behind a log without a start, with one that never held a write;
+        // and what it found before may be lost since.
+        replay->cut |= found == 0;
+        return TAMIS_OK;
+    }
     if (!replay->beside_writer)
         status = find_synced_bytes(replay, index, reader->end_offset, &synced_bytes, err);
     if (status != TAMIS_OK)

@@ -333,6 +333,67 @@ START_TEST(last_synced_write_of_the_older_log_rotten)
 }
 END_TEST
 
+/* Writes that were never synced, and behind them a log that was made and not begun when the process was killed. */
+static void
+make_unbegun_log(void)
+{
+    tamis_db *db = open_store();
+    uint64_t number;
+    char name[TM_NAME_BYTES_MAX];
+    struct names logs;
+
+    for (size_t i = 0; i < OLD_WRITES; i++) {
+        uint8_t bytes[VALUE_BYTES];
+        char key[24];
+
+        check_ok(tamis_put(db, NULL, tamis_text(oracle_key(i, key)), value_of(1, i, bytes), &err),
+                 err);
+    }
+    kill_store(db);
+    logs = list_names(TM_NAME_LOG);
+    ck_assert_uint_eq(logs.count, 1);
+    ck_assert_int_eq(tm_name_parse(logs.name[0], &number), TM_NAME_LOG);
+    sim_file_put(world->sim, ORACLE_DIR, tm_name_make(TM_NAME_LOG, number + 1, name), "", 0);
+}
+
+/* A recovery that was cut short leaves a third log, which follows the one that was not begun; then the power takes what the first
+ * one held. */
+START_TEST(a_log_behind_one_that_was_never_begun_does_not_count)
+{
+    struct sim *killed;
+    bool finished = false;
+    size_t with_third_log = 0;
+    uint64_t stop;
+
+    use_world(1, _i);
+    make_unbegun_log();
+    killed = sim_clone(world->sim);
+    for (stop = 1; !finished; stop++) {
+        tamis_options options = oracle_options(world);
+        struct oracle_state state;
+        tamis_db *db = NULL;
+        size_t count = 0;
+
+        world_take_sim(world, sim_clone(killed));
+        sim_stop_at(world->sim, stop);
+        if (tm_open(ORACLE_DIR, &options, world->env.runtime, &db, &err) == TAMIS_OK)
+            (void)tamis_close(db, NULL);
+        finished = !sim_stopped(world->sim);
+        with_third_log += list_names(TM_NAME_LOG).count == 3;
+        world_crash(world, SIM_P0_STRICT, stop);
+        db = open_store();
+        oracle_read(db, &state, "opened");
+        while (count < ORACLE_KEYS && state.values[count].is_there)
+            count++;
+        ck_assert_uint_le(count, OLD_WRITES);
+        check_numbers(db, 1, count); // a prefix
+        check_ok(tamis_close(db, &err), err);
+    }
+    sim_destroy(killed);
+    ck_assert_uint_gt(with_third_log, 3);
+}
+END_TEST
+
 START_TEST(two_sound_logs_open_and_go_on)
 {
     for (size_t new_writes = 0; new_writes <= NEW_WRITES; new_writes += NEW_WRITES) {
@@ -673,6 +734,7 @@ main(void)
     tcase_set_timeout(tests, 0);
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_loop_test(tests, two_sound_logs_open_and_go_on, 0, 2);
+    tcase_add_loop_test(tests, a_log_behind_one_that_was_never_begun_does_not_count, 0, 2);
     tcase_add_loop_test(tests, newest_log_file_missing_after_a_kill, 0, 2);
     tcase_add_loop_test(tests, two_logs_swapped_after_a_kill, 0, 2);
     tcase_add_loop_test(tests, log_that_the_manifest_needs_without_its_beginning, 0, 2);

@@ -23,6 +23,7 @@ struct tamis_batch {
     size_t count;             // operations in it
     size_t range_count;       // of them, those that delete a range
     size_t user_bytes;        // of their keys and values
+    bool asked_for_range;     // one was given, if only an empty one
 };
 
 tamis_status
@@ -90,6 +91,7 @@ tamis_batch_clear(tamis_batch *batch)
     batch->operations.length = 0;
     batch->count = 0;
     batch->range_count = 0;
+    batch->asked_for_range = false;
     batch->user_bytes = 0;
 }
 
@@ -168,8 +170,11 @@ tamis_batch_delete_range(tamis_batch *batch, tamis_slice from, tamis_slice to, t
 
     if (status == TAMIS_OK)
         status = tm_check_key(from, err);
-    if (status != TAMIS_OK || tm_slice_compare(from, to) >= 0)
+    if (status != TAMIS_OK)
         return status;
+    batch->asked_for_range = true;
+    if (tm_slice_compare(from, to) >= 0)
+        return TAMIS_OK;
     return batch_add(batch, TM_KIND_DELETE_RANGE, from, to, err);
 }
 
@@ -189,6 +194,7 @@ tamis_batch_append(tamis_batch *batch, const tamis_batch *more, tamis_error *err
     append_piece(&batch->operations, more->operations.data, length);
     batch->count += count;
     batch->range_count += range_count;
+    batch->asked_for_range |= more->asked_for_range;
     batch->user_bytes += user_bytes;
     return TAMIS_OK;
 }
@@ -238,6 +244,12 @@ size_t
 tm_batch_range_count(const tamis_batch *batch)
 {
     return batch->range_count;
+}
+
+bool
+tm_batch_asked_for_range(const tamis_batch *batch)
+{
+    return batch->asked_for_range;
 }
 
 tamis_slice

@@ -21,6 +21,8 @@ tamis_slice tm_batch_operations(const tamis_batch *batch);
 size_t tm_batch_user_bytes(const tamis_batch *batch);
 /** How many of its operations delete a range. */
 size_t tm_batch_range_count(const tamis_batch *batch);
+/** Was it asked to delete one, if only one that is empty bytewise? */
+bool tm_batch_asked_for_range(const tamis_batch *batch);
 
 /** Check key and value against the limits: TAMIS_OK or TAMIS_TOO_LARGE. */
 TAMIS_NODISCARD tamis_status tm_check_key(tamis_slice key, tamis_error *err);

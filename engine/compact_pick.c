@@ -47,11 +47,11 @@ range_extend(struct key_range *range, const struct tm_file *file)
     struct key_range more = range_of_file(file);
     bool grown = false;
 
-    if (tm_slice_compare(more.from, range->from) < 0) {
+    if (tm_order_compare(file->order, more.from, range->from) < 0) {
         range->from = more.from;
         grown = true;
     }
-    if (tm_slice_compare(more.to, range->to) > 0) {
+    if (tm_order_compare(file->order, more.to, range->to) > 0) {
         range->to = more.to;
         grown = true;
     }
@@ -129,8 +129,8 @@ plan_is_blocked(const struct plan *plan, const struct tm_compact_job *running)
     for (; running != NULL; running = running->next_running) {
         if (running->input_level <= plan->output_level &&
             plan->input_level <= running->output_level &&
-            tm_slice_compare(running->from, plan->hull.to) <= 0 &&
-            tm_slice_compare(plan->hull.from, running->to) <= 0)
+            tm_order_compare(running->order, running->from, plan->hull.to) <= 0 &&
+            tm_order_compare(running->order, plan->hull.from, running->to) <= 0)
             return true;
     }
     return false;
@@ -183,6 +183,7 @@ job_create(const struct tm_env *env, const struct tm_version *version, const str
     job->input_count = plan->input_count;
     job->overlaps = job->inputs + plan->input_count;
     job->overlap_count = plan->overlap_count;
+    job->order = &env->order;
     job->from = plan->hull.from;
     job->to = plan->hull.to;
     collect(&version->level[plan->input_level], &plan->inputs, job->inputs);
@@ -530,7 +531,7 @@ tm_compact_pick_range(const struct tm_env *env, const struct tm_version *version
                       struct tm_compact_job *job_out, bool *found_out, bool *blocked_out,
                       tamis_error *err)
 {
-    bool is_empty = from != NULL && to != NULL && tm_slice_compare(*from, *to) > 0;
+    bool is_empty = from != NULL && to != NULL && tm_order_compare(&env->order, *from, *to) > 0;
     uint32_t deepest = 0;
 
     *found_out = false;

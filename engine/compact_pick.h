@@ -40,6 +40,7 @@ struct tm_compact_job {
     struct tm_file **overlaps; // of output_level, ascending; 0 when output_level == input_level
     size_t overlap_count;
     bool move;                 // one input, nothing overlaps it, nothing to gain by rewriting: change its level only
+    const struct tm_order *order; // of keys; NULL: bytewise
     tamis_slice from,
         to; // the hull: all inputs, overlaps and outputs lie within; borrowed from the files
 

@@ -27,12 +27,12 @@ struct samples {
 };
 
 static int
-compare_samples(const void *a_, const void *b_)
+compare_samples(const void *a_, const void *b_, void *order)
 {
     const struct sample *a = a_;
     const struct sample *b = b_;
 
-    return tm_slice_compare(tm_slice(a->key.data, a->key.length),
+    return tm_order_compare(order, tm_slice(a->key.data, a->key.length),
                             tm_slice(b->key.data, b->key.length));
 }
 
@@ -85,7 +85,8 @@ sample_job(const struct tm_env *env, const struct tm_compact_job *job, struct sa
     for (size_t i = 0; status == TAMIS_OK && i < job->overlap_count; i++)
         status = sample_file(job->overlaps[i], per_file, samples, err);
     if (status == TAMIS_OK)
-        qsort(samples->sample, samples->count, sizeof *samples->sample, compare_samples);
+        qsort_r(samples->sample, samples->count, sizeof *samples->sample, compare_samples,
+                (void *)&env->order);
     return status;
 }
 

@@ -130,6 +130,14 @@ create_handle(const char *path, const tamis_options *options, const struct tm_ru
     db->env.fs = options->fs != NULL ? options->fs : tamis_fs_posix();
     db->env.runtime = runtime;
     db->options = *options;
+    if (options->comparator != NULL) {
+        const tamis_comparator *comparator = options->comparator;
+
+        db->env.order.name = comparator->name;
+        db->env.order.compare = comparator->bytewise_ordered ? NULL : comparator->compare;
+        db->env.order.ctx = comparator->ctx;
+        db->env.order.merges_keys = !comparator->equal_is_bytewise;
+    }
     if (options->logger != NULL)
         db->logger = *options->logger;
     db->snapshots.previous = db->snapshots.next = &db->snapshots;

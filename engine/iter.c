@@ -62,18 +62,24 @@ kept_key(const tamis_iter *iter)
     return tm_slice(iter->key.data, iter->key.length);
 }
 
+static const struct tm_order *
+order_of(const tamis_iter *iter)
+{
+    return &iter->db->env.order;
+}
+
 static bool
 is_below_lower(const tamis_iter *iter, tamis_slice key)
 {
-    return iter->has_lower &&
-           tm_slice_compare(key, tm_slice(iter->lower.data, iter->lower.length)) < 0;
+    return iter->has_lower && tm_order_compare(order_of(iter), key,
+                                               tm_slice(iter->lower.data, iter->lower.length)) < 0;
 }
 
 static bool
 is_beyond_upper(const tamis_iter *iter, tamis_slice key)
 {
-    return iter->has_upper &&
-           tm_slice_compare(key, tm_slice(iter->upper.data, iter->upper.length)) >= 0;
+    return iter->has_upper && tm_order_compare(order_of(iter), key,
+                                               tm_slice(iter->upper.data, iter->upper.length)) >= 0;
 }
 
 /* Has a range been deleted over this entry, which is visible? Then over its older versions, too. */
@@ -106,7 +112,7 @@ settle_forward(tamis_iter *iter, bool leave)
             return;
         if (entry->sequence > iter->sequence)
             continue;
-        if (leave && tm_slice_equal(entry->key, kept_key(iter)))
+        if (leave && tm_order_equal(order_of(iter), entry->key, kept_key(iter)))
             continue;
         if (is_covered(iter, entry))
             continue;
@@ -137,7 +143,7 @@ settle_backward(tamis_iter *iter)
     for (; merge->valid; merge->vtable->prev(merge)) {
         const struct tm_entry *entry = &merge->entry;
 
-        if (found && !tm_slice_equal(entry->key, kept_key(iter)))
+        if (found && !tm_order_equal(order_of(iter), entry->key, kept_key(iter)))
             break;
         if (is_below_lower(iter, entry->key))
             break;
@@ -250,7 +256,7 @@ tamis_iter_prev(tamis_iter *iter)
             return;
         do
             merge->vtable->prev(merge);
-        while (merge->valid && tm_slice_equal(merge->entry.key, kept_key(iter)));
+        while (merge->valid && tm_order_equal(order_of(iter), merge->entry.key, kept_key(iter)));
     }
     settle_backward(iter);
 }

@@ -91,7 +91,7 @@ level_seek(struct tm_iter *iter, tamis_slice key, uint64_t sequence)
 
     while (low < high) { // the first file whose largest key is at or after `key`
         size_t middle = low + (high - low) / 2;
-        if (tm_slice_compare(tm_file_largest(level->files[middle]), key) < 0)
+        if (tm_order_compare(level->iter.order, tm_file_largest(level->files[middle]), key) < 0)
             low = middle + 1;
         else
             high = middle;
@@ -147,6 +147,7 @@ tm_level_iter(const struct tm_env *env, struct tm_file *const *files, size_t cou
     if (level == NULL)
         return TM_NO_MEMORY(err, sizeof *level);
     level->iter.vtable = &vtable;
+    level->iter.order = &env->order;
     level->env = env;
     level->files = files;
     level->count = count;

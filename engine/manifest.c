@@ -121,14 +121,17 @@ static tamis_status
 append_header(const struct tm_env *env, struct tm_buf *buf, const struct tm_edit *edit,
               tamis_error *err)
 {
-    uint8_t bytes[2 * TM_VARINT64_BYTES_MAX + 8 + sizeof TM_KEY_ORDER_NAME];
+    const char *name = tm_order_name(&env->order);
+    uint8_t bytes[2 * TM_VARINT64_BYTES_MAX + 8 + TM_ORDER_NAME_BYTES_MAX];
     uint8_t *end = bytes;
+
+    assert(strlen(name) <= TM_ORDER_NAME_BYTES_MAX); // options.c
 
     end = tm_put_varint64(end, FORMAT_VERSION);
     end = tm_put_varint64(end, 0); // required features
     end = put_u64(end, edit->hash_seed);
-    memcpy(end, TM_KEY_ORDER_NAME, sizeof TM_KEY_ORDER_NAME - 1);
-    end += sizeof TM_KEY_ORDER_NAME - 1;
+    memcpy(end, name, strlen(name));
+    end += strlen(name);
     return append_field(env, buf, TAG_HEADER, bytes, (size_t)(end - bytes), err);
 }
 
@@ -264,12 +267,12 @@ decode_header(struct tm_cursor *cursor, struct tm_edit *edit, bool *unsupported)
         *unsupported = true;
         return "a format version or feature that this version does not know";
     }
-    if (name_length != sizeof TM_KEY_ORDER_NAME - 1 ||
-        memcmp(tm_cursor_bytes(cursor, name_length), TM_KEY_ORDER_NAME, name_length) != 0) {
-        *unsupported = true;
-        return "a key order other than " TM_KEY_ORDER_NAME;
-    }
-    return NULL;
+    if (name_length > TM_ORDER_NAME_BYTES_MAX)
+        return "the name of a key order that is longer than any";
+    memcpy(edit->order_name, tm_cursor_bytes(cursor, name_length), name_length);
+    return tm_order_name_is_valid(edit->order_name) && strlen(edit->order_name) == name_length
+               ? NULL
+               : "the name of a key order that is none";
 }
 
 static const char *
@@ -590,6 +593,7 @@ tm_manifest_load(const struct tm_env *env, tamis_dir *dir, struct tm_edit *state
         if (status == TAMIS_OK && !have_snapshot) {
             state.is_snapshot = have_snapshot = true;
             state.hash_seed = edit.hash_seed;
+            memcpy(state.order_name, edit.order_name, sizeof state.order_name);
             state.has_log_number = true;
         }
         if (status == TAMIS_OK) {
@@ -607,6 +611,9 @@ tm_manifest_load(const struct tm_env *env, tamis_dir *dir, struct tm_edit *state
                          reader.stop != NULL ? reader.stop : "an empty file");
     if (status == TAMIS_OK && reader.stop != NULL)
         status = judge_tail(&reader, err);
+    if (status == TAMIS_OK && strcmp(state.order_name, tm_order_name(&env->order)) != 0)
+        status = TM_FAIL(err, TAMIS_INVALID, "%s: comparator: keys are in the order %s, found %s",
+                         name, state.order_name, tm_order_name(&env->order));
     if (status == TAMIS_OK) {
         *state_out = state;
         *number_out = number;

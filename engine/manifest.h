@@ -30,8 +30,6 @@
 #include "engine/record_log.h"
 #include "sstable/table_build.h"
 
-#define TM_KEY_ORDER_NAME "tamis.bytewise"
-
 /* One table as an edit knows it. */
 struct tm_edit_file {
     uint32_t level;
@@ -46,6 +44,8 @@ struct tm_edit_removal {
 
 struct tm_edit {
     bool is_snapshot; // carries the header
+    char
+        order_name[TM_ORDER_NAME_BYTES_MAX + 1]; // decoded or loaded; that of the env when encoding
     uint64_t hash_seed;
     uint64_t next_file_number; // 0: not in this edit
     uint64_t last_sequence;    // 0: not in this edit
@@ -98,7 +98,8 @@ void tm_manifest_close(struct tm_manifest *manifest); // zeroed allowed
  *
  * @param state_out  [out] the state as one snapshot edit; release with tm_edit_release()
  * @param number_out [out] number of the manifest
- * @return TAMIS_OK, TAMIS_NOT_FOUND (no CURRENT), TAMIS_CORRUPT, TAMIS_UNSUPPORTED, TAMIS_IO, TAMIS_NO_MEMORY
+ * @return TAMIS_OK, TAMIS_NOT_FOUND (no CURRENT), TAMIS_INVALID (keys are ordered otherwise than in `env`), TAMIS_CORRUPT,
+ *         TAMIS_UNSUPPORTED, TAMIS_IO, TAMIS_NO_MEMORY
  */
 TAMIS_NODISCARD tamis_status tm_manifest_load(const struct tm_env *env, tamis_dir *dir,
                                               struct tm_edit *state_out, uint64_t *number_out,

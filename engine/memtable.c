@@ -48,7 +48,8 @@ struct link {
 };
 
 struct node {
-    uint64_t piece; // first 8 key bytes as a big-endian number, zeros behind a shorter key
+    uint64_t
+        piece; // first 8 key bytes as a big-endian number, zeros behind a shorter key; 0 unless ordered bytewise
     uint64_t sequence : TM_SEQUENCE_BITS;
     uint64_t kind : 3;
     uint64_t height : 5;
@@ -75,6 +76,7 @@ struct room {
 struct tm_memtable {
     // Immutable after creation
     const struct tm_env *env;
+    bool is_bytewise; // the order of keys
 
     // Owned by the writer
     struct chunk *chunks;          // all of them
@@ -103,10 +105,12 @@ struct target {
 };
 
 static uint64_t
-piece_of_key(tamis_slice key)
+piece_of_key(const struct tm_memtable *memtable, tamis_slice key)
 {
     uint64_t piece = 0;
 
+    if (!memtable->is_bytewise)
+        return 0;
     if (key.length >= 8) {
         const uint8_t *p = key.data;
         for (int i = 0; i < 8; i++) // compilers make one load and a byte swap of it
@@ -139,11 +143,15 @@ node_value(const struct node *node)
 /* Pieces are equal. Where both keys go beyond them the rest decides; a shorter one equals the start of the
  * other, so that lengths decide. */
 static bool
-node_stands_before_tie(const struct node *node, const struct target *target)
+node_stands_before_tie(const struct tm_memtable *memtable, const struct node *node,
+                       const struct target *target)
 {
     size_t shared = node->key_length < target->key.length ? node->key_length : target->key.length;
     int order = 0;
 
+    if (!memtable->is_bytewise)
+        return tm_entry_compare(&memtable->env->order, node_key(node), node->sequence, target->key,
+                                target->sequence) < 0;
     if (shared > 8)
         order = memcmp(node_key_data(node) + 8, (const uint8_t *)target->key.data + 8, shared - 8);
     if (order == 0)
@@ -152,10 +160,11 @@ node_stands_before_tie(const struct node *node, const struct target *target)
 }
 
 static inline bool
-node_stands_before(const struct node *node, const struct target *target)
+node_stands_before(const struct tm_memtable *memtable, const struct node *node,
+                   const struct target *target)
 {
     return node->piece != target->piece ? node->piece < target->piece
-                                        : node_stands_before_tie(node, target);
+                                        : node_stands_before_tie(memtable, node, target);
 }
 
 static inline struct node *
@@ -189,7 +198,7 @@ search(const struct tm_memtable *memtable, const struct target *target, const st
             // The ways down come into the cache while `next` is looked at: a third less time a search.
             prefetch_below(links, level);
             // A level ends at the bound of the level above (N1), NULL included.
-            if (next == bound || !node_stands_before(next, target)) {
+            if (next == bound || !node_stands_before(memtable, next, target)) {
                 bound = next;
                 break;
             }
@@ -231,6 +240,7 @@ tm_memtable_create(const struct tm_env *env)
     if (memtable == NULL)
         return NULL;
     memtable->env = env;
+    memtable->is_bytewise = tm_order_is_bytewise(&env->order);
     memtable->chunk_bytes = CHUNK_BYTES_MIN;
     atomic_init(&memtable->references, 1);
     atomic_init(&memtable->height, 1);
@@ -408,7 +418,7 @@ find_place(struct tm_memtable *memtable, const struct target *target, uint32_t h
     const struct node *last;
 
     last = node_of_links(memtable, memtable->last[0]);
-    if (last != NULL && node_stands_before(last, target)) {
+    if (last != NULL && node_stands_before(memtable, last, target)) {
         memcpy(before, memtable->last, height * sizeof *before);
         return;
     }
@@ -448,7 +458,7 @@ add_range(struct tm_memtable *memtable, const struct tm_entry *entry)
 static void
 add_node(struct tm_memtable *memtable, const struct tm_entry *entry, uint64_t index)
 {
-    struct target target = {piece_of_key(entry->key), entry->key, entry->sequence};
+    struct target target = {piece_of_key(memtable, entry->key), entry->key, entry->sequence};
     uint32_t height = height_of_entry(index);
     struct link *before[HEIGHT_MAX];
     struct node *node;
@@ -496,12 +506,13 @@ void
 tm_memtable_get(const struct tm_memtable *memtable, tamis_slice key, uint64_t sequence,
                 struct tm_memtable_found *found)
 {
-    struct target target = {piece_of_key(key), key, sequence};
+    struct target target = {piece_of_key(memtable, key), key, sequence};
     const struct node *node = search(memtable, &target, NULL);
     uint64_t cover = tm_range_set_cover(tm_memtable_ranges(memtable), key, sequence);
 
     memset(found, 0, sizeof *found);
-    if (node != NULL && (node->piece != target.piece || !tm_slice_equal(node_key(node), key)))
+    if (node != NULL && (node->piece != target.piece ||
+                         !tm_order_equal(&memtable->env->order, node_key(node), key)))
         node = NULL;
     if (cover > (node != NULL ? node->sequence : 0)) {
         found->sequence = cover;
@@ -518,15 +529,18 @@ tm_memtable_get(const struct tm_memtable *memtable, tamis_slice key, uint64_t se
 
 /* ---- Sizes ---------------------------------------------------------------------------------------- */
 
-/* On each level the links of the last node before the first version of `key`; the head's where there is none. */
+/* On each level the links of the last node before the first version of `key` (NULL: before all); the head's where there is none. */
 static void
-find_before(const struct tm_memtable *memtable, tamis_slice key,
+find_before(const struct tm_memtable *memtable, const tamis_slice *key,
             const struct link *before[HEIGHT_MAX])
 {
-    struct target target = {piece_of_key(key), key, TM_SEQUENCE_MAX};
+    struct target target;
 
     for (uint32_t level = 0; level < HEIGHT_MAX; level++)
         before[level] = memtable->head;
+    if (key == NULL)
+        return;
+    target = (struct target){piece_of_key(memtable, *key), *key, TM_SEQUENCE_MAX};
     (void)search(memtable, &target, before);
 }
 
@@ -538,16 +552,16 @@ tm_memtable_approximate_bytes(const struct tm_memtable *memtable, const tamis_sl
     const struct link *before[HEIGHT_MAX];
     uint64_t bytes = 0;
 
-    find_before(memtable, from != NULL ? *from : tm_slice(NULL, 0), before);
+    find_before(memtable, from, before);
     if (to != NULL)
-        end = (struct target){piece_of_key(*to), *to, TM_SEQUENCE_MAX};
+        end = (struct target){piece_of_key(memtable, *to), *to, TM_SEQUENCE_MAX};
     // One node in two stands on the next level: the highest one with enough nodes of the range speaks for all.
     for (uint32_t level = HEIGHT_MAX; level-- > 0;) {
         uint64_t count = 0;
 
         bytes = 0;
         for (const struct node *node = link_load(&before[level][level]);
-             node != NULL && (to == NULL || node_stands_before(node, &end));
+             node != NULL && (to == NULL || node_stands_before(memtable, node, &end));
              node = link_load(&node->links[level])) {
             count++;
             bytes += (uint64_t)node->key_length + node->value_length;
@@ -606,7 +620,7 @@ static void
 iter_seek(struct tm_iter *base, tamis_slice key, uint64_t sequence)
 {
     struct memtable_iter *iter = (struct memtable_iter *)base;
-    struct target target = {piece_of_key(key), key, sequence};
+    struct target target = {piece_of_key(iter->memtable, key), key, sequence};
 
     iter_stand_on(iter, search(iter->memtable, &target, NULL));
 }
@@ -664,6 +678,7 @@ tm_memtable_iter(struct tm_memtable *memtable, struct tm_iter **iter_out, tamis_
         return TM_NO_MEMORY(err, sizeof *iter);
     tm_memtable_ref(memtable);
     iter->iter.vtable = &iter_vtable;
+    iter->iter.order = &memtable->env->order;
     iter->memtable = memtable;
     *iter_out = &iter->iter;
     return TAMIS_OK;

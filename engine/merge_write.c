@@ -55,6 +55,7 @@ tm_file_open(tamis_db *db, uint64_t number, struct tm_table_facts *facts,
         return status;
     }
     file->number = number;
+    file->order = &db->env.order;
     file->ranges = tm_table_ranges(file->table);
     file->facts = *facts;
     file->facts.range_count = tm_table_facts(file->table)->range_count; // not in the manifest
@@ -339,8 +340,8 @@ take_entry(struct merge *merge, const struct tm_entry *entry, tamis_error *err)
     const struct tm_merge_rules *rules = merge->rules;
     const struct tm_env *env = &merge->db->env;
     tamis_status status;
-    bool same_key = merge->have_key &&
-                    tm_slice_equal(entry->key, tm_slice(merge->key.data, merge->key.length));
+    bool same_key = merge->have_key && tm_order_equal(&env->order, entry->key,
+                                                      tm_slice(merge->key.data, merge->key.length));
 
     if (!same_key) {
         if (merge->builder != NULL && may_cut(merge) &&
@@ -387,8 +388,9 @@ tm_merge_write(tamis_db *db, struct tm_iter *iter, const struct tm_merge_rules *
         iter->vtable->seek(iter, *rules->from, TM_SEQUENCE_MAX);
     else if (status == TAMIS_OK)
         iter->vtable->first(iter);
-    while (status == TAMIS_OK && iter->valid &&
-           (rules->to == NULL || tm_slice_compare(iter->entry.key, *rules->to) < 0)) {
+    while (
+        status == TAMIS_OK && iter->valid &&
+        (rules->to == NULL || tm_order_compare(&db->env.order, iter->entry.key, *rules->to) < 0)) {
         if (atomic_load_explicit(&db->closing, memory_order_relaxed) && rules->level != 0) {
             status = TM_FAIL(err, TAMIS_BUSY, "the store is closing");
             break;

@@ -137,6 +137,27 @@ tm_options_check(const tamis_options *given, tamis_options *options, tamis_error
                        "logger: expected a function and a least level 0..%d, found %s and %d",
                        (int)TAMIS_LOG_DEBUG, options->logger->log != NULL ? "one" : "NULL",
                        (int)options->logger->least);
+    if (options->comparator != NULL) {
+        const tamis_comparator *comparator = options->comparator;
+
+        if (comparator->compare == NULL || comparator->name == NULL ||
+            !tm_order_name_is_valid(comparator->name))
+            return TM_FAIL(err, TAMIS_INVALID,
+                           "comparator: expected a function and a name of 1 to %d printable ASCII "
+                           "characters without spaces, found %s",
+                           TM_ORDER_NAME_BYTES_MAX,
+                           comparator->compare == NULL ? "no function" : "another name or none");
+        if (strcmp(comparator->name, TM_ORDER_BYTEWISE_NAME) == 0 && !comparator->bytewise_ordered)
+            return TM_FAIL(err, TAMIS_INVALID,
+                           "comparator %s: this is the name of the bytewise order, found another "
+                           "order",
+                           comparator->name);
+        if (comparator->bytewise_ordered && !comparator->equal_is_bytewise)
+            return TM_FAIL(err, TAMIS_INVALID,
+                           "comparator %s: bytewise_ordered, but not equal_is_bytewise: keys of "
+                           "different bytes are expected to differ then",
+                           comparator->name);
+    }
     if (options->fs != NULL && options->fs->struct_size != sizeof *options->fs)
         return TM_FAIL(err, TAMIS_INVALID, "fs: expected struct_size %zu, found %u",
                        sizeof *options->fs, (unsigned)options->fs->struct_size);

@@ -221,7 +221,7 @@ tamis_approximate_size(tamis_db *db, const tamis_slice *from, const tamis_slice 
     if (status != TAMIS_OK)
         return status;
     *bytes_out = 0;
-    if (from != NULL && to != NULL && tm_slice_compare(*from, *to) >= 0)
+    if (from != NULL && to != NULL && tm_order_compare(&db->env.order, *from, *to) >= 0)
         return TAMIS_OK;
     view = tm_view_pin(db, NULL, &sequence);
     bytes += tm_memtable_approximate_bytes(view->mem, from, to);

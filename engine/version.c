@@ -23,8 +23,9 @@ tm_level_lower_bound(const struct tm_level *level, tamis_slice key)
 
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
+        const struct tm_file *file = level->files[middle];
 
-        if (tm_slice_compare(tm_file_largest(level->files[middle]), key) < 0)
+        if (tm_order_compare(file->order, tm_file_largest(file), key) < 0)
             low = middle + 1;
         else
             high = middle;
@@ -38,7 +39,8 @@ tm_level_find(const struct tm_level *level, tamis_slice key)
     uint32_t index = tm_level_lower_bound(level, key);
 
     if (index == level->file_count ||
-        tm_slice_compare(tm_file_smallest(level->files[index]), key) > 0)
+        tm_order_compare(level->files[index]->order, tm_file_smallest(level->files[index]), key) >
+            0)
         return NULL;
     return level->files[index];
 }
@@ -102,9 +104,9 @@ place_in_level(const struct tm_level *level, bool newest_first, const struct tm_
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
         const struct tm_file *other = level->files[middle];
-        bool stands_before =
-            newest_first ? other->number > file->number
-                         : tm_slice_compare(tm_file_smallest(other), tm_file_smallest(file)) < 0;
+        bool stands_before = newest_first ? other->number > file->number
+                                          : tm_order_compare(file->order, tm_file_smallest(other),
+                                                             tm_file_smallest(file)) < 0;
 
         if (stands_before)
             low = middle + 1;
@@ -136,7 +138,7 @@ check_level(const struct tm_level *level, uint32_t level_index, tamis_error *err
         const struct tm_file *file = level->files[i];
         const struct tm_file *last = i > 0 ? level->files[i - 1] : NULL;
 
-        if (tm_slice_compare(tm_file_smallest(file), tm_file_largest(file)) > 0)
+        if (tm_order_compare(file->order, tm_file_smallest(file), tm_file_largest(file)) > 0)
             return TM_FAIL(err, TAMIS_CORRUPT,
                            "table %06" PRIu64 " in level %u ends before it begins", file->number,
                            level_index);
@@ -145,7 +147,8 @@ check_level(const struct tm_level *level, uint32_t level_index, tamis_error *err
         if (level_index == 0 && last->number == file->number)
             return TM_FAIL(err, TAMIS_CORRUPT, "two tables in level 0 have number %06" PRIu64,
                            file->number);
-        if (level_index > 0 && tm_slice_compare(tm_file_largest(last), tm_file_smallest(file)) >= 0)
+        if (level_index > 0 &&
+            tm_order_compare(file->order, tm_file_largest(last), tm_file_smallest(file)) >= 0)
             return TM_FAIL(err, TAMIS_CORRUPT,
                            "tables %06" PRIu64 " and %06" PRIu64 " overlap in level %u",
                            last->number, file->number, level_index);

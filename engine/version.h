@@ -36,6 +36,7 @@ struct tm_file {
     const struct tm_range_set *ranges; // range tombstones, of the table; NULL: none
     double false_positive_rate_theory;
     uint32_t count_index; // slots.h; 0 in tests of the picker
+    const struct tm_order *order; // of keys; borrowed. NULL: bytewise
 
     // Guarded by the store's mutex
     uint32_t version_count;  // versions that hold it
@@ -74,8 +75,8 @@ tm_file_largest(const struct tm_file *file)
 static inline bool
 tm_file_overlaps(const struct tm_file *file, const tamis_slice *from, const tamis_slice *to)
 {
-    return (from == NULL || tm_slice_compare(tm_file_largest(file), *from) >= 0) &&
-           (to == NULL || tm_slice_compare(tm_file_smallest(file), *to) <= 0);
+    return (from == NULL || tm_order_compare(file->order, tm_file_largest(file), *from) >= 0) &&
+           (to == NULL || tm_order_compare(file->order, tm_file_smallest(file), *to) <= 0);
 }
 
 /** In a level >= 1: the one file whose range holds `key`, or NULL. */

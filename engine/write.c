@@ -599,6 +599,17 @@ tamis_delete(tamis_db *db, const tamis_write_options *options, tamis_slice key, 
     return write_entry(db, options, TM_KIND_DELETE, key, tm_slice(NULL, 0), err);
 }
 
+/* Ranges are cut where tables end, in front of the next key there can be, which only bytes tell. */
+static tamis_status
+check_range_order(const tamis_db *db, tamis_error *err)
+{
+    if (tm_order_is_bytewise(&db->env.order))
+        return TAMIS_OK;
+    return TM_FAIL(err, TAMIS_UNSUPPORTED,
+                   "ranges can be deleted where keys are ordered bytewise; here they are by %s",
+                   tm_order_name(&db->env.order));
+}
+
 tamis_status
 tamis_delete_range(tamis_db *db, const tamis_write_options *options, tamis_slice from,
                    tamis_slice to, tamis_error *err)
@@ -607,6 +618,8 @@ tamis_delete_range(tamis_db *db, const tamis_write_options *options, tamis_slice
 
     if (status == TAMIS_OK)
         status = tm_check_key(from, err);
+    if (status == TAMIS_OK)
+        status = check_range_order(db, err);
     if (status == TAMIS_OK && tm_slice_compare(from, to) >= 0) {
         struct tm_write nothing = {0};
 
@@ -630,6 +643,8 @@ tamis_write(tamis_db *db, const tamis_write_options *options, const tamis_batch 
     };
     tamis_status status = check_write_options(options, &write, err);
 
+    if (status == TAMIS_OK && tm_batch_asked_for_range(batch))
+        status = check_range_order(db, err);
     if (status == TAMIS_OK)
         status = tm_check_writable(db, err);
     if (status != TAMIS_OK || write.operation_count == 0)

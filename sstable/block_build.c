@@ -52,7 +52,7 @@ tm_block_builder_bytes(const struct tm_block_builder *builder, const struct tm_e
 
     if (entry != NULL) {
         if (count == 0) {
-            prefix = entry->key.length;
+            prefix = builder->whole_keys ? 0 : entry->key.length;
             sequence_min = sequence_max = entry->sequence;
         } else {
             size_t shared = tm_slice_shared(first_key(builder), entry->key);
@@ -94,7 +94,7 @@ tm_block_builder_add(const struct tm_env *env, struct tm_block_builder *builder,
         return status;
 
     if (builder->count == 0) {
-        builder->prefix_length = entry->key.length;
+        builder->prefix_length = builder->whole_keys ? 0 : entry->key.length;
         builder->sequence_min = builder->sequence_max = entry->sequence;
         builder->key_length_max = 0;
     } else {
@@ -184,27 +184,31 @@ tamis_status
 tm_block_build_single(const struct tm_env *env, const struct tm_entry *entry, uint8_t tag,
                       struct tm_buf *out, tamis_error *err)
 {
+    size_t prefix = tm_order_is_bytewise(&env->order) ? entry->key.length : 0;
     tamis_status status;
     uint8_t *p;
 
     out->length = 0;
     status = tm_buf_reserve(env, out,
-                            TM_DATA_HEADER_BYTES + entry->key.length + 3 + 2 + entry->value.length +
-                                TM_TRAILER_BYTES,
+                            TM_DATA_HEADER_BYTES + entry->key.length + 3 + 2 +
+                                TM_VARINT64_BYTES_MAX + entry->value.length + TM_TRAILER_BYTES,
                             err);
     if (status != TAMIS_OK)
         return status;
     // BB1: the prefix of one key is all of it. Its one offset is 0, which needs no width.
-    put_header(out->data, 1, entry->key.length, false, entry->sequence);
+    put_header(out->data, 1, prefix, false, entry->sequence);
     p = out->data + TM_DATA_HEADER_BYTES;
-    if (entry->key.length > 0)
-        memcpy(p, entry->key.data, entry->key.length);
-    p += entry->key.length;
+    if (prefix > 0)
+        memcpy(p, entry->key.data, prefix);
+    p += prefix;
     *p++ = tag;
     tm_put_u16(p, 0);
     p += 2;
     p = tm_put_varint64(p, meta_of(entry->sequence, entry->sequence, entry->kind));
-    p = tm_put_varint64(p, 0);
+    p = tm_put_varint64(p, entry->key.length - prefix);
+    if (entry->key.length > prefix)
+        memcpy(p, entry->key.data, entry->key.length);
+    p += entry->key.length - prefix;
     if (entry->value.length > 0)
         memcpy(p, entry->value.data, entry->value.length);
     out->length = (size_t)(p - out->data) + entry->value.length;

@@ -22,7 +22,8 @@ struct tm_block_builder {
     struct tm_buf raw;     // key, value, key, value, ... of the entries so far
     struct tm_buf items;   // one struct item (block_build.c) each
     size_t count;          // entries so far
-    size_t prefix_length;  // shared by all keys so far
+    size_t prefix_length;  // shared by all keys so far; 0 with whole_keys
+    bool whole_keys;       // their order is not bytewise: each stands as it is
     size_t key_length_max; // longest key so far
     uint64_t sequence_min;
     uint64_t sequence_max;

@@ -133,16 +133,45 @@ next_with_tag(const struct tm_block_view *view, uint32_t index, uint8_t tag)
     return index;
 }
 
+/* Where keys of different bytes can be equal, tags tell nothing. */
+static tamis_status
+search_by_order(const struct tm_block_view *view, const struct tm_order *order, tamis_slice key,
+                uint64_t sequence, struct tm_block_entry *entry, enum tm_block_verdict *verdict,
+                tamis_error *err)
+{
+    uint32_t index;
+    tamis_status status = tm_block_seek(view, order, key, sequence, &index, err);
+
+    *verdict = TM_BLOCK_ABSENT;
+    if (status == TAMIS_OK && index < view->count) {
+        status = tm_block_entry_at(view, index, entry, err);
+        if (status == TAMIS_OK && tm_order_equal(order, entry->suffix, key)) {
+            *verdict = TM_BLOCK_HIT;
+            return TAMIS_OK;
+        }
+    }
+    if (status != TAMIS_OK || index == 0)
+        return status;
+    status =
+        tm_block_entry_at(view, index - 1, entry, err); // a newer version than the reader sees?
+    if (status == TAMIS_OK && tm_order_equal(order, entry->suffix, key))
+        *verdict = index == view->count ? TM_BLOCK_GO_ON : TM_BLOCK_TOO_NEW;
+    return status;
+}
+
 /* READ PATH 7/8   from tm_table_search (sstable/table_read.c): the block is here, verified; find the key in it
  *                 next the result, FOUND, DELETED or ABSENT (engine/read.c) */
 tamis_status
-tm_block_search(const struct tm_block_view *view, tamis_slice key, uint64_t hash, uint64_t sequence,
-                struct tm_block_entry *entry, enum tm_block_verdict *verdict, tamis_error *err)
+tm_block_search(const struct tm_block_view *view, const struct tm_order *order, tamis_slice key,
+                uint64_t hash, uint64_t sequence, struct tm_block_entry *entry,
+                enum tm_block_verdict *verdict, tamis_error *err)
 {
     uint8_t tag = tm_tag_of_hash(hash);
     uint32_t last_seen = view->count; // the last entry found to be a version of the key
     tamis_slice suffix;
 
+    if (tm_order_merges_keys(order))
+        return search_by_order(view, order, key, sequence, entry, verdict, err);
     *verdict = TM_BLOCK_ABSENT;
     if (key.length < view->prefix_length ||
         (view->prefix_length > 0 && memcmp(key.data, view->prefix, view->prefix_length) != 0))
@@ -170,8 +199,8 @@ tm_block_search(const struct tm_block_view *view, tamis_slice key, uint64_t hash
 }
 
 tamis_status
-tm_block_seek(const struct tm_block_view *view, tamis_slice key, uint64_t sequence,
-              uint32_t *index_out, tamis_error *err)
+tm_block_seek(const struct tm_block_view *view, const struct tm_order *key_order, tamis_slice key,
+              uint64_t sequence, uint32_t *index_out, tamis_error *err)
 {
     size_t shared = key.length < view->prefix_length ? key.length : view->prefix_length;
     int order = shared > 0 ? memcmp(key.data, view->prefix, shared) : 0;
@@ -179,6 +208,12 @@ tm_block_seek(const struct tm_block_view *view, tamis_slice key, uint64_t sequen
     uint32_t high = view->count;
     tamis_slice suffix;
 
+    if (!tm_order_is_bytewise(key_order) && view->prefix_length != 0)
+        return TM_FAIL(
+            err, TAMIS_CORRUPT,
+            "%s: data block at %llu: expected whole keys, as their order is not bytewise; "
+            "found a prefix of %u bytes",
+            view->file, (unsigned long long)view->block_offset, (unsigned)view->prefix_length);
     if (order < 0 || (order == 0 && key.length < view->prefix_length)) {
         *index_out = 0;
         return TAMIS_OK;
@@ -196,7 +231,7 @@ tm_block_seek(const struct tm_block_view *view, tamis_slice key, uint64_t sequen
 
         if (!decode(view, middle, &entry))
             return bad_entry(view, middle, err);
-        if (tm_entry_compare(entry.suffix, entry.sequence, suffix, sequence) < 0)
+        if (tm_entry_compare(key_order, entry.suffix, entry.sequence, suffix, sequence) < 0)
             low = middle + 1;
         else
             high = middle;

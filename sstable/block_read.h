@@ -58,19 +58,22 @@ TAMIS_NODISCARD tamis_status tm_block_entry_at(const struct tm_block_view *view,
 /**
  * Find the newest version of `key` not above `sequence`, by tag.
  *
+ * @param order  of keys; where it merges keys the block is searched by it, without tags. NULL: bytewise
  * @param hash   of `key` under the table's seed
  * @param entry  [out] on TM_BLOCK_HIT
  * @return       TAMIS_OK or TAMIS_CORRUPT
  *
  * Cost  one pass over the tags; about one key comparison, plus one in 256 other entries.
  */
-TAMIS_NODISCARD tamis_status tm_block_search(const struct tm_block_view *view, tamis_slice key,
+TAMIS_NODISCARD tamis_status tm_block_search(const struct tm_block_view *view,
+                                             const struct tm_order *order, tamis_slice key,
                                              uint64_t hash, uint64_t sequence,
                                              struct tm_block_entry *entry,
                                              enum tm_block_verdict *verdict, tamis_error *err);
 
 /** Number of the first entry at or after (key, sequence) in entry order; `count` if there is none. TAMIS_OK or TAMIS_CORRUPT. */
-TAMIS_NODISCARD tamis_status tm_block_seek(const struct tm_block_view *view, tamis_slice key,
+TAMIS_NODISCARD tamis_status tm_block_seek(const struct tm_block_view *view,
+                                           const struct tm_order *order, tamis_slice key,
                                            uint64_t sequence, uint32_t *index_out,
                                            tamis_error *err);
 

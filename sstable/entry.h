@@ -2,7 +2,7 @@
  *
  * sstable/entry.h -- one version of one key, and the order in which versions stand.
  *
- * Order: user keys ascending bytewise; versions of one key newest first, that is by descending sequence.
+ * Order: user keys ascending (order.h); versions of one key newest first, that is by descending sequence.
  * A sequence number belongs to one entry only, so that no two entries are equal.
  */
 #ifndef TM_SSTABLE_ENTRY_H
@@ -35,9 +35,10 @@ enum tm_lookup {
 };
 
 static inline int
-tm_entry_compare(tamis_slice key_a, uint64_t sequence_a, tamis_slice key_b, uint64_t sequence_b)
+tm_entry_compare(const struct tm_order *key_order, tamis_slice key_a, uint64_t sequence_a,
+                 tamis_slice key_b, uint64_t sequence_b)
 {
-    int order = tm_slice_compare(key_a, key_b);
+    int order = tm_order_compare(key_order, key_a, key_b);
     if (order != 0)
         return order;
     return (sequence_a < sequence_b) - (sequence_a > sequence_b);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * sstable/env.h -- the world as one store sees it: memory, files, threads. Passed explicitly; nothing is global.
+ * sstable/env.h -- the world as one store sees it: memory, files, threads, the order of keys. Passed explicitly; nothing is global.
  */
 #ifndef TM_SSTABLE_ENV_H
 #define TM_SSTABLE_ENV_H
 
 #include <string.h>
 
+#include "sstable/order.h"
 #include "sstable/runtime.h"
 #include "sstable/status.h"
 
@@ -14,6 +15,7 @@ struct tm_env {
     tamis_allocator allocator;
     const tamis_fs *fs;
     const struct tm_runtime *runtime;
+    struct tm_order order; // of keys
 };
 
 /** malloc for small blocks, pages that go back to the system for large ones (os_memory.c). */
@@ -71,29 +73,5 @@ void tm_buf_release(const struct tm_env *env, struct tm_buf *buf);
 /** The one complaint about memory. */
 tamis_status tm_no_memory(tamis_error *err, size_t size, const char *where);
 #define TM_NO_MEMORY(err, size) tm_no_memory((err), (size), TM_HERE)
-
-static inline tamis_slice
-tm_slice(const void *data, size_t length)
-{
-    tamis_slice slice = {data, length};
-    return slice;
-}
-
-/** Bytewise order; a prefix comes first. <0, 0, >0. */
-static inline int
-tm_slice_compare(tamis_slice a, tamis_slice b)
-{
-    size_t shared = a.length < b.length ? a.length : b.length;
-    int order = shared != 0 ? memcmp(a.data, b.data, shared) : 0;
-    if (order != 0)
-        return order;
-    return (a.length > b.length) - (a.length < b.length);
-}
-
-static inline bool
-tm_slice_equal(tamis_slice a, tamis_slice b)
-{
-    return a.length == b.length && (a.length == 0 || memcmp(a.data, b.data, a.length) == 0);
-}
 
 #endif

@@ -60,7 +60,8 @@ static_assert(sizeof TM_TABLE_MAGIC - 1 == TM_FOOTER_BYTES - TM_FOOTER_MAGIC_AT,
 
 // Feature bits that this version understands. A required bit outside of these: UNSUPPORTED.
 #define TM_FEATURE_RANGES          UINT64_C(1) // the properties hold range tombstones
-#define TM_FEATURES_REQUIRED_KNOWN TM_FEATURE_RANGES
+#define TM_FEATURE_ORDER           UINT64_C(2) // keys are not ordered bytewise; the manifest names the order
+#define TM_FEATURES_REQUIRED_KNOWN (TM_FEATURE_RANGES | TM_FEATURE_ORDER)
 
 /* ---- Stored block: payload and trailer. On disk. --------------------------------------------------- */
 

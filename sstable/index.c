@@ -31,6 +31,8 @@ tm_index_separator(const struct tm_env *env, tamis_slice last, tamis_slice next,
     tamis_status status;
 
     out->length = 0;
+    if (!tm_order_is_bytewise(&env->order))
+        return tm_buf_append(env, out, last.data, last.length, err);
     if (shared < last.length && shared < next.length) {
         assert(p[shared] < q[shared]);
         // A byte above last's, in the first place where they differ, and still below next: below its byte,
@@ -346,7 +348,8 @@ load_leaf(struct loading *loading, const struct tm_block *leaf, uint64_t leaf_of
 
             before = tm_slice(loading->separators.data + start, (size_t)(ends[count - 1] - start));
         }
-        if (tm_slice_compare(before, tm_slice(separator->data, separator->length)) > 0) // I2
+        if (count > 0 && tm_order_compare(&env->order, before,
+                                          tm_slice(separator->data, separator->length)) > 0) // I2
             return bad_node(&walk, err);
         status = tm_buf_append(env, &loading->separators, separator->data, separator->length, err);
         if (status != TAMIS_OK)
@@ -385,10 +388,12 @@ make_resident(struct loading *loading, size_t leaf_count, struct tm_index *index
     const uint64_t *ends = (const uint64_t *)loading->ends.data;
     size_t count = loading->ends.length / 8;
     uint64_t last_start = count > 1 ? ends[count - 2] : 0;
-    // Separators ascend, so what the first and the last share is shared by all.
-    size_t prefix =
-        tm_slice_shared(tm_slice(separators, (size_t)ends[0]),
-                        tm_slice(separators + last_start, (size_t)(ends[count - 1] - last_start)));
+    bool bytewise = tm_order_is_bytewise(&env->order);
+    // Separators ascend bytewise, so what the first and the last share is shared by all.
+    size_t prefix = !bytewise ? 0
+                              : tm_slice_shared(tm_slice(separators, (size_t)ends[0]),
+                                                tm_slice(separators + last_start,
+                                                         (size_t)(ends[count - 1] - last_start)));
     size_t bytes_total = loading->separators.length - (count - 1) * prefix;
     size_t memory_bytes = (3 * count + 2) * sizeof(uint64_t) + bytes_total;
     uint64_t *pieces;
@@ -413,7 +418,7 @@ make_resident(struct loading *loading, size_t leaf_count, struct tm_index *index
 
         if (length > 0)
             memcpy(bytes + used, separators + start, length);
-        pieces[i] = piece_of(bytes + used, length);
+        pieces[i] = bytewise ? piece_of(bytes + used, length) : 0;
         used += length;
         rest_ends[i + 1] = used;
     }
@@ -421,6 +426,7 @@ make_resident(struct loading *loading, size_t leaf_count, struct tm_index *index
         memcpy(bytes + used, separators, prefix);
 
     *index = (struct tm_index){
+        .order = &env->order,
         .count = count,
         .leaf_count = leaf_count,
         .pieces = pieces,
@@ -541,8 +547,8 @@ tm_index_compare(const struct tm_index *index, size_t i, tamis_slice key)
         return order;
     if (key.length < prefix)
         return 1;
-    return tm_slice_compare(
-        tm_index_separator_rest(index, i),
+    return tm_order_compare(
+        index->order, tm_index_separator_rest(index, i),
         key.length > 0 ? tm_slice((const uint8_t *)key.data + prefix, key.length - prefix) : key);
 }
 
@@ -570,7 +576,7 @@ tm_index_find(const struct tm_index *index, tamis_slice key)
     if (order < 0)
         return index->count;
     rest = key.length > 0 ? tm_slice((const uint8_t *)key.data + prefix, key.length - prefix) : key;
-    piece = piece_of(rest.data, rest.length);
+    piece = tm_order_is_bytewise(index->order) ? piece_of(rest.data, rest.length) : 0;
 
     // Halve without a branch on the comparison: it is a coin toss that no predictor learns.
     while (length > 1) {
@@ -588,7 +594,7 @@ tm_index_find(const struct tm_index *index, tamis_slice key)
         return low;
     high = low + 1;
     for (size_t step = 1; high < index->count && index->pieces[high] == piece; step *= 2) {
-        if (tm_slice_compare(tm_index_separator_rest(index, high - 1), rest) >= 0)
+        if (tm_order_compare(index->order, tm_index_separator_rest(index, high - 1), rest) >= 0)
             break;
         low = high;
         high = step < index->count - high ? high + step : index->count;
@@ -597,7 +603,7 @@ tm_index_find(const struct tm_index *index, tamis_slice key)
     while (low < high) {
         size_t middle = low + (high - low) / 2;
 
-        if (tm_slice_compare(tm_index_separator_rest(index, middle), rest) < 0)
+        if (tm_order_compare(index->order, tm_index_separator_rest(index, middle), rest) < 0)
             low = middle + 1;
         else
             high = middle;

@@ -11,7 +11,7 @@
  *   I2  Separators ascend; equal ones follow each other only for blocks that hold versions of one key.
  *   I3  Children lie side by side: the first at the stated offset, each next one where the last one ends.
  *   I4  Searches compare 8-byte big-endian pieces, taken after the prefix that all separators share; whole
- *       separators only where pieces are equal.
+ *       separators only where pieces are equal. Under an order that is not bytewise the prefix is empty and all pieces are 0.
  *
  * Threads  a loaded index does not change; any number of readers. A builder has one owner.
  * Not here: data blocks (block_read.h), the place of the section (table_meta.h).
@@ -30,7 +30,7 @@ struct tm_index_builder {
 };
 
 /**
- * The shortest key that is at least `last` and below `next`; `last` itself when they are equal (I1).
+ * The shortest key that is at least `last` and below `next`; `last` itself when they are equal, or ordered other than bytewise (I1).
  *
  * @param out  contents replaced
  * @return     TAMIS_OK or TAMIS_NO_MEMORY
@@ -78,6 +78,7 @@ struct tm_index_place {
 
 /* Zeroed is empty. The arrays lie in one allocation. */
 struct tm_index {
+    const struct tm_order *order; // of keys; borrowed
     size_t count;            // data blocks
     size_t leaf_count;       // index leaves in the file
     const uint64_t *pieces;  // count; of each separator behind the prefix

@@ -27,6 +27,7 @@ struct tm_iter_vtable {
 /* Head of every implementation. `entry` is filled by every move: its slices stay valid until the next one. */
 struct tm_iter {
     const struct tm_iter_vtable *vtable;
+    const struct tm_order *order; // of keys; NULL: bytewise
     struct tm_entry entry;
     bool valid;
     tamis_status
@@ -41,8 +42,8 @@ tm_iter_seek_and_step_back(struct tm_iter *iter, tamis_slice key, uint64_t seque
     iter->vtable->seek(iter, key, sequence);
     if (!iter->valid && iter->status == TAMIS_OK)
         iter->vtable->last(iter);
-    else if (iter->valid &&
-             tm_entry_compare(iter->entry.key, iter->entry.sequence, key, sequence) != 0)
+    else if (iter->valid && (iter->entry.sequence != sequence ||
+                             tm_order_compare(iter->order, iter->entry.key, key) != 0))
         iter->vtable->prev(iter);
 }
 

@@ -21,7 +21,8 @@
 
 struct source {
     struct tm_iter *iter;
-    uint64_t piece; // first 8 bytes of its key, big-endian, zeros behind short keys
+    uint64_t
+        piece; // first 8 bytes of its key, big-endian, zeros behind short keys; 0 unless keys are ordered bytewise
     size_t order;   // as given
 };
 
@@ -35,11 +36,13 @@ struct merge_iter {
 };
 
 static uint64_t
-piece_of(tamis_slice key)
+piece_of(const struct merge_iter *merge, tamis_slice key)
 {
     const uint8_t *p = key.data;
     uint64_t piece = 0;
 
+    if (!tm_order_is_bytewise(merge->base.order))
+        return 0;
     if (key.length >= 8)
         return __builtin_bswap64(tm_get_u64(p));
     for (size_t i = 0; i < key.length; i++)
@@ -55,8 +58,8 @@ before(const struct merge_iter *merge, const struct source *a, const struct sour
 
     if (a->piece != b->piece)
         return (a->piece < b->piece) != merge->backward;
-    order = tm_entry_compare(a->iter->entry.key, a->iter->entry.sequence, b->iter->entry.key,
-                             b->iter->entry.sequence);
+    order = tm_entry_compare(merge->base.order, a->iter->entry.key, a->iter->entry.sequence,
+                             b->iter->entry.key, b->iter->entry.sequence);
     return order != 0 ? (order < 0) != merge->backward : a->order < b->order;
 }
 
@@ -106,7 +109,7 @@ settle(struct merge_iter *merge, size_t at)
     struct source *source = &merge->sources[at];
 
     if (source->iter->valid) {
-        source->piece = piece_of(source->iter->entry.key);
+        source->piece = piece_of(merge, source->iter->entry.key);
     } else if (source->iter->status != TAMIS_OK) {
         fail(merge, source->iter);
         return false;
@@ -137,7 +140,7 @@ rebuild(struct merge_iter *merge)
         if (source->iter->valid) {
             struct source kept = *source;
 
-            kept.piece = piece_of(kept.iter->entry.key);
+            kept.piece = piece_of(merge, kept.iter->entry.key);
             *source = merge->sources[merge->heap_count];
             merge->sources[merge->heap_count++] = kept;
         } else if (source->iter->status != TAMIS_OK) {
@@ -204,9 +207,9 @@ step(const struct merge_iter *merge, struct tm_iter *source)
 }
 
 static bool
-same_entry(const struct tm_entry *a, const struct tm_entry *b)
+same_entry(const struct tm_order *order, const struct tm_entry *a, const struct tm_entry *b)
 {
-    return a->sequence == b->sequence && tm_slice_equal(a->key, b->key);
+    return a->sequence == b->sequence && tm_order_equal(order, a->key, b->key);
 }
 
 /* A child of the top that stands on the same entry; 0: none. If any source does, so does a child of the top. */
@@ -214,7 +217,8 @@ static size_t
 equal_child(const struct merge_iter *merge)
 {
     for (size_t child = 1; child <= 2 && child < merge->heap_count; child++)
-        if (same_entry(&merge->sources[child].iter->entry, &merge->sources[0].iter->entry))
+        if (same_entry(merge->base.order, &merge->sources[child].iter->entry,
+                       &merge->sources[0].iter->entry))
             return child;
     return 0;
 }
@@ -233,7 +237,7 @@ turn(struct merge_iter *merge)
             source->vtable->seek_for_prev(source, top->entry.key, top->entry.sequence);
         else
             source->vtable->seek(source, top->entry.key, top->entry.sequence);
-        if (source->valid && same_entry(&source->entry, &top->entry))
+        if (source->valid && same_entry(merge->base.order, &source->entry, &top->entry))
             step(merge, source);
     }
     step(merge, top);
@@ -307,6 +311,7 @@ tm_iter_merge(const struct tm_env *env, struct tm_iter **sources, size_t count,
         return TM_NO_MEMORY(err, bytes);
     }
     merge->base.vtable = &vtable;
+    merge->base.order = &env->order;
     merge->env = env;
     merge->source_count = count;
     for (size_t i = 0; i < count; i++)

@@ -36,7 +36,7 @@ struct tm_range_set {
 static inline int
 tm_range_compare(const struct tm_range *a, const struct tm_range *b)
 {
-    return tm_entry_compare(a->from, a->sequence, b->from, b->sequence);
+    return tm_entry_compare(NULL, a->from, a->sequence, b->from, b->sequence);
 }
 
 /**

@@ -105,6 +105,9 @@ tm_table_builder_create(const struct tm_env *env, tamis_dir *dir, const char *na
     builder->env = env;
     builder->dir = dir;
     builder->options = *options;
+    builder->block.whole_keys = !tm_order_is_bytewise(&env->order);
+    if (tm_order_merges_keys(&env->order)) // equal keys have unequal hashes
+        builder->options.filter_bits_per_key = builder->options.filter_false_positive_rate = 0;
     builder->name_bytes = strlen(name) + 1;
     builder->name = tm_alloc(env, builder->name_bytes);
     if (builder->name == NULL) {
@@ -127,10 +130,10 @@ tm_table_builder_create(const struct tm_env *env, tamis_dir *dir, const char *na
         .filter_kind = (uint8_t)options->filter_kind,
         .compress = options->compress,
         .block_bytes = options->block_bytes,
-        .filter_millibits = options->filter_false_positive_rate > 0
+        .filter_millibits = builder->options.filter_false_positive_rate > 0
                                 ? 0
-                                : (uint32_t)lrint(options->filter_bits_per_key * 1000),
-        .filter_rate_ppb = (uint32_t)llrint(options->filter_false_positive_rate * 1e9),
+                                : (uint32_t)lrint(builder->options.filter_bits_per_key * 1000),
+        .filter_rate_ppb = (uint32_t)llrint(builder->options.filter_false_positive_rate * 1e9),
         .hash_seed = options->hash_seed,
         .sequence_min = UINT64_MAX,
     };
@@ -308,6 +311,7 @@ tm_table_builder_add(struct tm_table_builder *builder, const struct tm_entry *en
     struct tm_properties *properties = &builder->properties;
     size_t block_bytes = builder->options.block_bytes;
     uint64_t hash = tm_hash64(entry->key.data, entry->key.length, builder->options.hash_seed);
+    uint8_t tag = tm_order_merges_keys(&env->order) ? 0 : tm_tag_of_hash(hash);
     int order = 1; // of this key and the last one
     tamis_status status;
 
@@ -316,7 +320,7 @@ tm_table_builder_add(struct tm_table_builder *builder, const struct tm_entry *en
     assert(entry->kind == TM_KIND_PUT ||
            (entry->kind == TM_KIND_DELETE && entry->value.length == 0));
     if (properties->entry_count > 0) {
-        order = tm_slice_compare(entry->key, last_key(builder));
+        order = tm_order_compare(&env->order, entry->key, last_key(builder));
         assert(order > 0 || (order == 0 && entry->sequence < builder->last_sequence));
     }
 
@@ -346,12 +350,12 @@ tm_table_builder_add(struct tm_table_builder *builder, const struct tm_entry *en
     properties->value_bytes += entry->value.length;
 
     if (builder->block.count == 0 && entry->key.length + entry->value.length >= block_bytes) {
-        status = tm_block_build_single(env, entry, tm_tag_of_hash(hash), &builder->unpacked, err);
+        status = tm_block_build_single(env, entry, tag, &builder->unpacked, err);
         if (status != TAMIS_OK)
             return status;
         return emit_data_block(builder, err);
     }
-    return tm_block_builder_add(env, &builder->block, entry, tm_tag_of_hash(hash), err);
+    return tm_block_builder_add(env, &builder->block, entry, tag, err);
 }
 
 tamis_status
@@ -516,7 +520,8 @@ write_footer(struct tm_table_builder *builder, struct tm_footer *footer, tamis_e
     uint8_t bytes[TM_FOOTER_BYTES];
     tamis_status status;
 
-    footer->features_required = builder->properties.range_count != 0 ? TM_FEATURE_RANGES : 0;
+    footer->features_required = (builder->properties.range_count != 0 ? TM_FEATURE_RANGES : 0) |
+                                (tm_order_is_bytewise(&builder->env->order) ? 0 : TM_FEATURE_ORDER);
     footer->unique_id = builder->unique_id;
     footer->data_id = builder->data_id;
     footer->file_bytes = builder->offset + TM_FOOTER_BYTES;

@@ -141,7 +141,8 @@ iter_seek(struct tm_iter *base, tamis_slice key, uint64_t sequence)
 
         status = enter_block(iter, number);
         if (status == TAMIS_OK)
-            status = tm_block_seek(&iter->view, key, sequence, &index, &iter->base.error);
+            status = tm_block_seek(&iter->view, iter->base.order, key, sequence, &index,
+                                   &iter->base.error);
         if (status != TAMIS_OK) {
             fail(iter, status);
             return;
@@ -206,6 +207,7 @@ tm_table_iter(struct tm_table *table, bool fill_cache, struct tm_iter **iter_out
     if (iter == NULL)
         return TM_NO_MEMORY(err, sizeof *iter);
     iter->base.vtable = &vtable;
+    iter->base.order = &table->env->order;
     iter->table = table;
     iter->fill_cache = fill_cache;
     *iter_out = &iter->base;

@@ -204,7 +204,8 @@ tm_properties_encode(const struct tm_env *env, const struct tm_properties *prope
 }
 
 tamis_status
-tm_properties_decode(const struct tm_place *place, const struct tm_block *block, bool has_ranges,
+tm_properties_decode(const struct tm_place *place, const struct tm_order *order,
+                     const struct tm_block *block, bool has_ranges,
                      struct tm_properties *properties, tamis_error *err)
 {
     uint32_t fixed_min =
@@ -260,7 +261,7 @@ tm_properties_decode(const struct tm_place *place, const struct tm_block *block,
         properties->tombstone_count > properties->entry_count ||
         properties->sequence_min > properties->sequence_max ||
         properties->sequence_max > TM_SEQUENCE_MAX ||
-        tm_slice_compare(properties->smallest, properties->largest) > 0 ||
+        tm_order_compare(order, properties->smallest, properties->largest) > 0 ||
         (properties->range_count != 0) != has_ranges || properties->range_count > rest)
         return TM_FAIL(err, TAMIS_CORRUPT,
                        "%s: properties at %" PRIu64 ": found %" PRIu64 " entries, %" PRIu64

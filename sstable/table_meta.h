@@ -92,6 +92,7 @@ TAMIS_NODISCARD tamis_status tm_properties_encode(const struct tm_env *env,
 
 /** Decode; keys and ranges point into `block`. TAMIS_OK, TAMIS_CORRUPT, TAMIS_UNSUPPORTED (hash). */
 TAMIS_NODISCARD tamis_status tm_properties_decode(const struct tm_place *place,
+                                                  const struct tm_order *order,
                                                   const struct tm_block *block, bool has_ranges,
                                                   struct tm_properties *properties,
                                                   tamis_error *err);

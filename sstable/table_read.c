@@ -32,6 +32,20 @@ read_footer(struct tm_table *table, uint64_t file_bytes, tamis_error *err)
     return tm_footer_decode(table->name, file_bytes, bytes, &table->footer, err);
 }
 
+/* Searches by another order than that of the keys would miss some of them. */
+static tamis_status
+check_order(const struct tm_table *table, tamis_error *err)
+{
+    const struct tm_order *order = &table->env->order;
+    bool has_own_order = (table->footer.features_required & TM_FEATURE_ORDER) != 0;
+
+    if (has_own_order == !tm_order_is_bytewise(order))
+        return TAMIS_OK;
+    return TM_FAIL(err, has_own_order ? TAMIS_UNSUPPORTED : TAMIS_CORRUPT,
+                   "%s: expected keys in the order %s, found them in %s", table->name,
+                   tm_order_name(order), has_own_order ? "one of their own" : "the bytewise one");
+}
+
 /* Is this the file that the manifest means? A sound table in the wrong place is as bad as a broken one. */
 static tamis_status
 check_identity(const struct tm_table *table, const struct tm_table_identity *identity,
@@ -94,7 +108,7 @@ read_properties(struct tm_table *table, tamis_error *err)
                        ", found %016" PRIx64,
                        table->name, place.offset, footer->properties_checksum, checksum);
     status =
-        tm_properties_decode(&place, table->properties_block,
+        tm_properties_decode(&place, &table->env->order, table->properties_block,
                              (footer->features_required & TM_FEATURE_RANGES) != 0, properties, err);
     if (status == TAMIS_OK && properties->range_count != 0)
         status = take_ranges(table, &place, err);
@@ -227,6 +241,8 @@ read_table(struct tm_table *table, const struct tm_table_identity *identity, tam
                        "), found a file of %" PRIu64,
                        table->name, identity->file_bytes, identity->unique_id, file_bytes);
     status = read_footer(table, file_bytes, err);
+    if (status == TAMIS_OK)
+        status = check_order(table, err);
     if (status == TAMIS_OK && identity != NULL)
         status = check_identity(table, identity, err);
     if (status == TAMIS_OK)
@@ -375,10 +391,11 @@ tm_table_approximate_offset(const struct tm_table *table, tamis_slice key)
 {
     uint64_t file_bytes = table->footer.file_bytes;
     uint64_t data_bytes = table->footer.data_bytes;
+    const struct tm_order *order = &table->env->order;
 
-    if (tm_slice_compare(key, table->properties.smallest) <= 0)
+    if (tm_order_compare(order, key, table->properties.smallest) <= 0)
         return 0;
-    if (tm_slice_compare(key, table->properties.largest) > 0)
+    if (tm_order_compare(order, key, table->properties.largest) > 0)
         return file_bytes;
     return (uint64_t)((double)table->index.offsets[tm_index_find(&table->index, key)] /
                       (double)data_bytes * (double)file_bytes);
@@ -449,7 +466,8 @@ tm_table_search(struct tm_table *table, tamis_slice key, uint64_t hash, uint64_t
         status = tm_table_load_block(table, number, true, &block, &view, err);
         if (status != TAMIS_OK)
             return status;
-        status = tm_block_search(&view, key, hash, sequence, &entry, &verdict, err);
+        status =
+            tm_block_search(&view, &table->env->order, key, hash, sequence, &entry, &verdict, err);
         found->key_present |= status == TAMIS_OK && verdict != TM_BLOCK_ABSENT;
         if (status == TAMIS_OK && verdict == TM_BLOCK_HIT) {
             found->sequence = entry.sequence;

@@ -57,7 +57,8 @@ check_order(struct verification *verification, uint32_t index, uint64_t sequence
     *new_key = true;
     if (verification->counted.entry_count == 0)
         return TAMIS_OK;
-    order = tm_slice_compare(tm_slice(verification->key.data, verification->key.length),
+    order = tm_order_compare(&verification->table->env->order,
+                             tm_slice(verification->key.data, verification->key.length),
                              tm_slice(verification->previous.data, verification->previous.length));
     *new_key = order > 0;
     if (order < 0 || (order == 0 && sequence >= verification->previous_sequence))
@@ -109,7 +110,7 @@ check_entry(struct verification *verification, const struct tm_block_view *view,
         return status;
     key = tm_slice(verification->key.data, verification->key.length);
     hash = tm_hash64(key.data, key.length, table->properties.hash_seed);
-    if (view->tags[index] != tm_tag_of_hash(hash))
+    if (view->tags[index] != (tm_order_merges_keys(&env->order) ? 0 : tm_tag_of_hash(hash)))
         return wrong_entry(verification, index, "the tag is not that of its key", err);
     if (tm_index_compare(&table->index, number, key) < 0)
         return wrong_entry(verification, index, "the key is beyond the block's separator", err);
@@ -252,6 +253,7 @@ static tamis_status
 check_bounds(const struct verification *verification, tamis_error *err)
 {
     const struct tm_table *table = verification->table;
+    const struct tm_order *order = &table->env->order;
     tamis_slice smallest = tm_slice(verification->first.data, verification->first.length);
     tamis_slice largest = tm_slice(verification->previous.data, verification->previous.length);
 
@@ -265,10 +267,10 @@ check_bounds(const struct verification *verification, tamis_error *err)
         if (tm_slice_compare(to, largest) > 0)
             largest = to;
     }
-    if (!tm_slice_equal(smallest, table->properties.smallest))
+    if (!tm_order_equal(order, smallest, table->properties.smallest))
         return TM_FAIL(err, TAMIS_CORRUPT,
                        "%s: the first key is not the smallest key of the properties", table->name);
-    if (!tm_slice_equal(largest, table->properties.largest))
+    if (!tm_order_equal(order, largest, table->properties.largest))
         return TM_FAIL(err, TAMIS_CORRUPT,
                        "%s: the last key is not the largest key of the properties", table->name);
     return TAMIS_OK;

@@ -680,7 +680,7 @@ put_manifest(const char *name, uint64_t number, const uint8_t *bytes, size_t len
     tm_manifest_close(&manifest);
 }
 
-START_TEST(a_store_of_a_newer_version_or_other_key_order_is_unsupported_and_unchanged)
+START_TEST(a_store_of_a_newer_version_or_other_key_order_is_refused_and_unchanged)
 {
     static const struct {
         size_t at; // in the first record: tag, length, version, features, hash seed, key order
@@ -690,8 +690,10 @@ START_TEST(a_store_of_a_newer_version_or_other_key_order_is_unsupported_and_unch
         {2, 2, TAMIS_UNSUPPORTED},    // format version
         {3, 1, TAMIS_UNSUPPORTED},    // a required feature
         {3, 64, TAMIS_UNSUPPORTED},   // another
-        {12, 'T', TAMIS_UNSUPPORTED}, // the key order's name
-        {25, 'f', TAMIS_UNSUPPORTED}, // its end
+        {12, 'T', TAMIS_INVALID},     // the key order's name
+        {25, 'f', TAMIS_INVALID},     // its end
+        {12, ' ', TAMIS_CORRUPT},     // no such name
+        {25, 0, TAMIS_CORRUPT},
         {0, 9, TAMIS_UNSUPPORTED},    // an unknown field in the place of the header
         {0, 129, TAMIS_CORRUPT},      // the header skipped: no snapshot
     };
@@ -889,7 +891,7 @@ main(void)
     tcase_add_test(tests, a_manifest_is_long_when_its_edits_outgrow_the_snapshot);
     tcase_add_test(tests, current_names_a_manifest_and_nothing_else);
     tcase_add_test(tests,
-                   a_store_of_a_newer_version_or_other_key_order_is_unsupported_and_unchanged);
+                   a_store_of_a_newer_version_or_other_key_order_is_refused_and_unchanged);
     tcase_add_test(tests, a_log_cut_at_a_record_border_after_a_clean_close_is_corrupt);
     tcase_add_test(tests, a_crash_at_any_call_of_a_roll_over_loses_nothing);
     suite_add_tcase(suite, tests);

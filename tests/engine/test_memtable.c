@@ -216,7 +216,7 @@ model_seek(tamis_slice key, uint64_t sequence)
         size_t middle = (low + high) / 2;
         const struct model_entry *entry = &model.entries[middle];
 
-        if (tm_entry_compare(tm_slice(entry->key, entry->key_length), entry->sequence, key,
+        if (tm_entry_compare(NULL, tm_slice(entry->key, entry->key_length), entry->sequence, key,
                              sequence) < 0)
             low = middle + 1;
         else
@@ -680,7 +680,7 @@ race_check_walk(struct race *race, uint64_t published)
         return false;
     for (iter->vtable->first(iter); iter->valid && good; iter->vtable->next(iter)) {
         good = iter->entry.key.length == 12 &&
-               (last_sequence == 0 || tm_entry_compare(tm_slice(last_key, 12), last_sequence,
+               (last_sequence == 0 || tm_entry_compare(NULL, tm_slice(last_key, 12), last_sequence,
                                                        iter->entry.key, iter->entry.sequence) < 0);
         if (iter->entry.kind == TM_KIND_PUT)
             good = good && tm_get_u64(iter->entry.value.data) == iter->entry.sequence;

@@ -655,7 +655,7 @@ static void
 write_record(const char *name, tamis_file_kind kind, uint64_t number, tamis_slice record)
 {
     const tamis_fs *fs = tamis_fs_posix();
-    struct tm_env env = {tm_allocator_default(), fs, tm_runtime_posix()};
+    struct tm_env env = {tm_allocator_default(), fs, tm_runtime_posix(), {0}};
     struct tm_record_writer writer;
     tamis_dir *dir;
     tamis_file *file;

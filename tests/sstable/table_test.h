@@ -94,7 +94,7 @@ entries_order(const void *a, const void *b)
     const struct tm_entry *p = a;
     const struct tm_entry *q = b;
 
-    return tm_entry_compare(p->key, p->sequence, q->key, q->sequence);
+    return tm_entry_compare(NULL, p->key, p->sequence, q->key, q->sequence);
 }
 
 static inline void
@@ -126,7 +126,7 @@ entries_seek(const struct entries *entries, tamis_slice key, uint64_t sequence)
         size_t middle = low + (high - low) / 2;
         const struct tm_entry *entry = &entries->list[middle];
 
-        if (tm_entry_compare(entry->key, entry->sequence, key, sequence) < 0)
+        if (tm_entry_compare(NULL, entry->key, entry->sequence, key, sequence) < 0)
             low = middle + 1;
         else
             high = middle;

@@ -113,7 +113,8 @@ check_search(const struct tm_block_view *view, tamis_slice key, uint64_t sequenc
     enum tm_block_verdict verdict;
     tamis_error err;
 
-    expect_ok(tm_block_search(view, key, hash_of(key), sequence, &entry, &verdict, &err), err);
+    expect_ok(tm_block_search(view, NULL, key, hash_of(key), sequence, &entry, &verdict, &err),
+              err);
     if (right != NULL) {
         expect(verdict == TM_BLOCK_HIT);
         expect(entry.sequence == right->sequence && entry.kind == right->kind);
@@ -131,7 +132,7 @@ check_seek(const struct tm_block_view *view, tamis_slice key, uint64_t sequence)
     uint32_t index;
     tamis_error err;
 
-    expect_ok(tm_block_seek(view, key, sequence, &index, &err), err);
+    expect_ok(tm_block_seek(view, NULL, key, sequence, &index, &err), err);
     expect(index == entries_seek(&entries, key, sequence));
 }
 
@@ -345,12 +346,12 @@ START_TEST(keys_that_share_their_tag_are_told_apart)
     block = block_of(out.data, out.length);
     view = view_of(block);
     for (unsigned i = 0; i < 100; i++) {
-        expect_ok(tm_block_search(&view, entries.list[i].key, (uint64_t)0x5a << 32, 1000, &entry,
-                                  &verdict, &err),
+        expect_ok(tm_block_search(&view, NULL, entries.list[i].key, (uint64_t)0x5a << 32, 1000,
+                                  &entry, &verdict, &err),
                   err);
         expect(verdict == TM_BLOCK_HIT && entry.sequence == i);
     }
-    expect_ok(tm_block_search(&view, tm_slice("k1000", 5), (uint64_t)0x5a << 32, 1000, &entry,
+    expect_ok(tm_block_search(&view, NULL, tm_slice("k1000", 5), (uint64_t)0x5a << 32, 1000, &entry,
                               &verdict, &err),
               err);
     ck_assert_int_eq(verdict, TM_BLOCK_ABSENT);
@@ -390,8 +391,8 @@ START_TEST(a_tag_is_seen_at_every_place_among_every_other_tag)
 
                     memset(tags, (int)(tag ^ 1u << bit), count);
                     tags[at] = (uint8_t)tag;
-                    expect_ok(tm_block_search(&view, entries.list[at].key, (uint64_t)tag << 32, 99,
-                                              &entry, &verdict, &err),
+                    expect_ok(tm_block_search(&view, NULL, entries.list[at].key,
+                                              (uint64_t)tag << 32, 99, &entry, &verdict, &err),
                               err);
                     expect(verdict == TM_BLOCK_HIT && entry.sequence == at);
                 }
@@ -496,9 +497,9 @@ read_all(const struct tm_block *block)
     for (size_t i = 0; i < entries.count; i++) {
         tamis_slice key = entries.list[i].key;
 
-        status = tm_block_search(&view, key, hash_of(key), 510, &entry, &verdict, &err);
+        status = tm_block_search(&view, NULL, key, hash_of(key), 510, &entry, &verdict, &err);
         expect(status == TAMIS_OK || status == TAMIS_CORRUPT);
-        status = tm_block_seek(&view, key, 510, &index, &err);
+        status = tm_block_seek(&view, NULL, key, 510, &index, &err);
         expect(status == TAMIS_CORRUPT || (status == TAMIS_OK && index <= view.count));
     }
     return worst;

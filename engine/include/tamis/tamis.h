@@ -40,7 +40,7 @@
  *   - One handle at a time may have a store open for writing, in whatever process. Beside it any number of others may have
  *     it open read-only. A child made by fork() cannot use the parent's handle: every call answers INVALID there.
  *   - tamis_may_exist() asks memory and filters only: "true" is a maybe. tamis_exists() is exact.
- *   - Keys are ordered bytewise. Empty keys and empty values are keys and values.
+ *   - Keys are ordered bytewise, unless the store is made with a comparator. Empty keys and empty values are keys and values.
  *   - Any handle may be used from any thread, except that one iterator or batch is used by one thread at a time.
  *   - tamis_close() refuses with BUSY while iterators, snapshots or pinned values are alive.
  *
@@ -116,6 +116,28 @@ typedef struct tamis_logger {
     tamis_log_level least;
 } tamis_logger;
 
+enum { TAMIS_COMPARATOR_NAME_BYTES_MAX = 64 };
+
+/**
+ * The order of a store's keys, for good: its name is kept in the store, and opening it with another one is INVALID, naming both.
+ *
+ * `compare` answers below, equal to or above 0 as `a` stands before, with or behind `b`. It must be a total order, and the same
+ * today and always; it is called from any thread, several at once, also while a lock is held, must not call the store, and cannot
+ * fail. The store trusts it: an order that contradicts itself loses keys from sight, though none from disk.
+ *
+ * What it costs. Bytes tell how to search, so another order is slower: whole keys are compared at every step, and blocks keep
+ * them whole. Where keys of different bytes can be equal (`equal_is_bytewise` false: upper and lower case, say) tables have neither
+ * filters nor tags, tamis_may_exist() knows key ranges alone, and a key is shown in the bytes with which it was put last.
+ * tamis_delete_range() is UNSUPPORTED under an order that is not bytewise.
+ */
+typedef struct tamis_comparator {
+    void *ctx;        // given to compare; used until close
+    const char *name; // 1..64 printable ASCII characters without spaces; borrowed until close
+    int (*compare)(void *ctx, tamis_slice a, tamis_slice b);
+    bool bytewise_ordered; // it is the bytewise order: nothing is lost, and `compare` is not called
+    bool equal_is_bytewise; // keys are equal only if their bytes are
+} tamis_comparator;
+
 /** How to open a store. Initialise with tamis_options_init(), change what you must. Copied at open. */
 typedef struct tamis_options {
     uint32_t struct_size;
@@ -162,6 +184,9 @@ typedef struct tamis_options {
      * same time may hold more, one each; logs, manifest, directory and lock take five further ones. */
     uint32_t max_open_files;
 
+    /* The order of keys; NULL (default): bytewise. The same at every opening of a store. Copied at open. */
+    const tamis_comparator *comparator;
+
     const tamis_allocator *allocator; // NULL (default): malloc. Copied at open
     const tamis_fs *fs;               // NULL (default): tamis_fs_posix(). Borrowed until close
     const tamis_logger
@@ -181,7 +206,7 @@ typedef struct tamis_db tamis_db; // one open store
  * @param options  NULL: defaults; copied
  * @param db_out   [out] on OK; close with tamis_close(). NULL otherwise
  * @return OK; NOT_FOUND: no store there and !create_if_missing (nothing was made); INVALID: a bad option, `path` is a file,
- *         or a store is there and error_if_exists; BUSY: open already, here or in another process;
+ *         a store is there and error_if_exists, or its keys are in another order; BUSY: open already, here or in another process;
  *         CORRUPT: a file is missing or damaged (named; nothing was changed or removed);
  *         UNSUPPORTED: written by a newer version; IO, NO_SPACE, NO_MEMORY
  *
@@ -267,7 +292,7 @@ TAMIS_NODISCARD TAMIS_API tamis_status tamis_delete(tamis_db *db,
 
 /**
  * Remove every key k with from <= k < to, atomically; a range that is empty (from >= to) removes nothing. One entry in the
- * log, whatever the range holds. Otherwise as tamis_put().
+ * log, whatever the range holds. UNSUPPORTED where keys are not ordered bytewise. Otherwise as tamis_put().
  *
  * Cost  until compaction has carried it to the bottom, every read and every entry walked over is compared with the
  *       ranges that begin before its key and reach beyond it; their keys stay in memory.
@@ -296,7 +321,8 @@ TAMIS_NODISCARD TAMIS_API tamis_status tamis_batch_put(tamis_batch *batch, tamis
                                                        tamis_slice value, tamis_error *err);
 TAMIS_NODISCARD TAMIS_API tamis_status tamis_batch_delete(tamis_batch *batch, tamis_slice key,
                                                           tamis_error *err);
-/** As tamis_delete_range(): what the batch has put before goes, what it puts after stays. */
+/** As tamis_delete_range(): what the batch has put before goes, what it puts after stays. It is bytewise: writing the batch to a
+ *  store of another order is UNSUPPORTED. */
 TAMIS_NODISCARD TAMIS_API tamis_status tamis_batch_delete_range(tamis_batch *batch,
                                                                 tamis_slice from, tamis_slice to,
                                                                 tamis_error *err);

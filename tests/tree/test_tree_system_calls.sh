@@ -10,7 +10,7 @@ set -eu
 NM=${NM:-nm}
 
 pure='mem(chr|cmp|cpy|move|set)(_chk)?|__mem(cpy|move|set)_chk|str(n?cmp|n?len|r?chr|c?spn|error_r)|(__)?v?snprintf(_chk)?'
-pure="$pure|qsort|bsearch|__assert_fail|abort|__stack_chk_fail|_GLOBAL_OFFSET_TABLE_|__cpu_(model|indicator_init)"
+pure="$pure|qsort(_r)?|bsearch|__assert_fail|abort|__stack_chk_fail|_GLOBAL_OFFSET_TABLE_|__cpu_(model|indicator_init)"
 pure="$pure|exp2?|expm1|log2?|log1p|pow|sqrt|fmax|fmin|floor|ceil|l?l?round|l?l?rint|lgamma|__(u?(div|mod)|mul)ti3"
 pure="$pure|__(ctz|clz|popcount)[dt]i2|__(aarch64|atomic)_[a-z0-9_]+|tamis_[a-z0-9_]+|tm_[a-z0-9_]+"
 

@@ -85,6 +85,18 @@ tm_block_seal(const struct tm_env *env, const struct tm_place *place, struct tm_
     return TAMIS_OK;
 }
 
+static tamis_status
+check_length(const struct tm_place *place, uint64_t stored_bytes, tamis_error *err)
+{
+    if (stored_bytes < TM_TRAILER_BYTES || stored_bytes > TM_BLOCK_BYTES_MAX + TM_TRAILER_BYTES)
+        return TM_FAIL(err, TAMIS_CORRUPT,
+                       "%s: %s at %" PRIu64 ": expected %d to %" PRIu64
+                       " stored bytes, found %" PRIu64,
+                       place->file, tm_block_kind_name(place->kind), place->offset,
+                       TM_TRAILER_BYTES, TM_BLOCK_BYTES_MAX + TM_TRAILER_BYTES, stored_bytes);
+    return TAMIS_OK;
+}
+
 /* Compare the checksum, then the trailer's fields with the place and with each other (C2). */
 static tamis_status
 verify_stored(const struct tm_place *place, const uint8_t *stored, uint64_t stored_bytes,
@@ -125,23 +137,42 @@ verify_stored(const struct tm_place *place, const uint8_t *stored, uint64_t stor
     return TAMIS_OK;
 }
 
+/* The block in an LZ4 payload that was verified. */
+static tamis_status
+unpack(const struct tm_env *env, const struct tm_place *place, const uint8_t *stored,
+       uint64_t stored_bytes, uint32_t unpacked_bytes, struct tm_block **block_out,
+       tamis_error *err)
+{
+    struct tm_block *block = tm_block_create(env, unpacked_bytes);
+
+    if (block == NULL)
+        return TM_NO_MEMORY(err, unpacked_bytes);
+    if (LZ4_decompress_safe((const char *)stored, (char *)block->data,
+                            (int)(stored_bytes - TM_TRAILER_BYTES),
+                            (int)unpacked_bytes) != (int)unpacked_bytes) {
+        tm_block_unref(block);
+        return TM_FAIL(err, TAMIS_CORRUPT,
+                       "%s: %s at %" PRIu64 ": LZ4 payload expected to unpack to %" PRIu32
+                       " bytes, found otherwise",
+                       place->file, tm_block_kind_name(place->kind), place->offset, unpacked_bytes);
+    }
+    *block_out = block;
+    return TAMIS_OK;
+}
+
 tamis_status
 tm_block_load(const struct tm_env *env, tamis_file *file, const struct tm_place *place,
               uint64_t stored_bytes, struct tm_block **block_out, uint64_t *checksum_out,
               tamis_error *err)
 {
-    struct tm_block *stored = NULL;   // owned until handed over
-    struct tm_block *unpacked = NULL; // owned until handed over
+    struct tm_block *stored = NULL; // owned until handed over
     enum tm_codec codec = TM_CODEC_RAW;
     uint32_t unpacked_bytes = 0;
     tamis_status status;
 
-    if (stored_bytes < TM_TRAILER_BYTES || stored_bytes > TM_BLOCK_BYTES_MAX + TM_TRAILER_BYTES)
-        return TM_FAIL(err, TAMIS_CORRUPT,
-                       "%s: %s at %" PRIu64 ": expected %d to %" PRIu64
-                       " stored bytes, found %" PRIu64,
-                       place->file, tm_block_kind_name(place->kind), place->offset,
-                       TM_TRAILER_BYTES, TM_BLOCK_BYTES_MAX + TM_TRAILER_BYTES, stored_bytes);
+    status = check_length(place, stored_bytes, err);
+    if (status != TAMIS_OK)
+        return status;
     stored = tm_block_create(env, (size_t)stored_bytes);
     if (stored == NULL)
         return TM_NO_MEMORY(err, (size_t)stored_bytes);
@@ -161,26 +192,33 @@ tm_block_load(const struct tm_env *env, tamis_file *file, const struct tm_place 
         stored = NULL;
         goto out;
     }
-    unpacked = tm_block_create(env, unpacked_bytes);
-    if (unpacked == NULL) {
-        status = TM_NO_MEMORY(err, unpacked_bytes);
-        goto out;
-    }
-    if (LZ4_decompress_safe((const char *)stored->data, (char *)unpacked->data,
-                            (int)(stored_bytes - TM_TRAILER_BYTES),
-                            (int)unpacked_bytes) != (int)unpacked_bytes) {
-        status =
-            TM_FAIL(err, TAMIS_CORRUPT,
-                    "%s: %s at %" PRIu64 ": LZ4 payload expected to unpack to %" PRIu32
-                    " bytes, found otherwise",
-                    place->file, tm_block_kind_name(place->kind), place->offset, unpacked_bytes);
-        goto out;
-    }
-    *block_out = unpacked;
-    unpacked = NULL;
+    status = unpack(env, place, stored->data, stored_bytes, unpacked_bytes, block_out, err);
 
 out:
     tm_block_unref(stored);
-    tm_block_unref(unpacked);
     return status;
+}
+
+tamis_status
+tm_block_take(const struct tm_env *env, const struct tm_place *place, const uint8_t *stored,
+              uint64_t stored_bytes, struct tm_block **block_out, tamis_error *err)
+{
+    struct tm_block *block;
+    enum tm_codec codec = TM_CODEC_RAW;
+    uint32_t unpacked_bytes = 0;
+    tamis_status status;
+
+    status = check_length(place, stored_bytes, err);
+    if (status == TAMIS_OK)
+        status = verify_stored(place, stored, stored_bytes, &codec, &unpacked_bytes, err);
+    if (status != TAMIS_OK)
+        return status;
+    if (codec == TM_CODEC_LZ4)
+        return unpack(env, place, stored, stored_bytes, unpacked_bytes, block_out, err);
+    block = tm_block_create(env, unpacked_bytes);
+    if (block == NULL)
+        return TM_NO_MEMORY(err, unpacked_bytes);
+    memcpy(block->data, stored, unpacked_bytes);
+    *block_out = block;
+    return TAMIS_OK;
 }

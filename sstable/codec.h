@@ -63,4 +63,16 @@ TAMIS_NODISCARD tamis_status tm_block_load(const struct tm_env *env, tamis_file 
                                            struct tm_block **block_out, uint64_t *checksum_out,
                                            tamis_error *err);
 
+/**
+ * The same of bytes that were read before: verify, unpack.
+ *
+ * @param stored  the bytes at the place; borrowed, and not needed afterwards
+ * @return        TAMIS_OK, TAMIS_CORRUPT, TAMIS_NO_MEMORY
+ *
+ * Cost  one allocation; a copy if the block is stored raw.
+ */
+TAMIS_NODISCARD tamis_status tm_block_take(const struct tm_env *env, const struct tm_place *place,
+                                           const uint8_t *stored, uint64_t stored_bytes,
+                                           struct tm_block **block_out, tamis_error *err);
+
 #endif

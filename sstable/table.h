@@ -9,6 +9,7 @@
 #include "sstable/block_read.h"
 #include "sstable/descriptors.h"
 #include "sstable/index.h"
+#include "sstable/read_ahead.h"
 #include "sstable/table_meta.h"
 #include "sstable/table_read.h"
 
@@ -38,12 +39,14 @@ struct tm_table {
  * Get data block `number` < index.count: from the cache, or from the file.
  *
  * @param fill_cache  offer it to the cache if it was not there
+ * @param ahead       of a walk from block to block; NULL: read what is asked for
  * @param block_out   [out] a reference for the caller
  * @param view        [out] of the block
  * @return            TAMIS_OK, TAMIS_CORRUPT, TAMIS_IO, TAMIS_NO_MEMORY
  */
 TAMIS_NODISCARD tamis_status tm_table_load_block(struct tm_table *table, size_t number,
-                                                 bool fill_cache, struct tm_block **block_out,
+                                                 bool fill_cache, struct tm_read_ahead *ahead,
+                                                 struct tm_block **block_out,
                                                  struct tm_block_view *view, tamis_error *err);
 
 /**

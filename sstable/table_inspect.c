@@ -97,7 +97,7 @@ show_entries(struct tm_text *out, struct tm_table *table, size_t number, tamis_e
     struct tm_block *block;
     struct tm_block_view view;
     struct tm_block_entry entry;
-    tamis_status status = tm_table_load_block(table, number, false, &block, &view, err);
+    tamis_status status = tm_table_load_block(table, number, false, NULL, &block, &view, err);
 
     if (status != TAMIS_OK)
         return status;

@@ -11,6 +11,7 @@ struct table_iter {
     struct tm_iter base;
     struct tm_table *table;
     bool fill_cache;
+    struct tm_read_ahead ahead;
     size_t number;          // of the block in hand
     struct tm_block *block; // NULL: none
     struct tm_block_view view;
@@ -42,8 +43,8 @@ enter_block(struct table_iter *iter, size_t number)
     tamis_status status;
 
     leave(iter);
-    status = tm_table_load_block(iter->table, number, iter->fill_cache, &iter->block, &iter->view,
-                                 &iter->base.error);
+    status = tm_table_load_block(iter->table, number, iter->fill_cache, &iter->ahead, &iter->block,
+                                 &iter->view, &iter->base.error);
     if (status != TAMIS_OK)
         return status;
     iter->number = number;
@@ -186,6 +187,7 @@ iter_close(struct tm_iter *base)
     const struct tm_env *env = iter->table->env;
 
     tm_block_unref(iter->block);
+    tm_read_ahead_release(env, &iter->ahead);
     tm_buf_release(env, &iter->key);
     tm_release(env, iter, sizeof *iter);
 }

@@ -419,9 +419,11 @@ read_block(struct tm_table *table, const struct tm_place *place, uint64_t stored
 
 tamis_status
 tm_table_load_block(struct tm_table *table, size_t number, bool fill_cache,
-                    struct tm_block **block_out, struct tm_block_view *view, tamis_error *err)
+                    struct tm_read_ahead *ahead, struct tm_block **block_out,
+                    struct tm_block_view *view, tamis_error *err)
 {
     uint64_t offset = table->index.offsets[number];
+    uint64_t stored_bytes = table->index.offsets[number + 1] - offset;
     struct tm_place place = {table->name, table->footer.data_id, offset, TM_BLOCK_DATA};
     struct tm_block *block = NULL;
     bool cached = false;
@@ -432,7 +434,11 @@ tm_table_load_block(struct tm_table *table, size_t number, bool fill_cache,
         cached = block != NULL;
     }
     if (block == NULL) {
-        status = read_block(table, &place, table->index.offsets[number + 1] - offset, &block, err);
+        const uint8_t *stored = ahead != NULL ? tm_read_ahead_get(ahead, table, number) : NULL;
+
+        status = stored != NULL
+                     ? tm_block_take(table->env, &place, stored, stored_bytes, &block, err)
+                     : read_block(table, &place, stored_bytes, &block, err);
         if (status != TAMIS_OK)
             return status;
     }
@@ -463,7 +469,7 @@ tm_table_search(struct tm_table *table, tamis_slice key, uint64_t hash, uint64_t
     *found = (struct tm_found){.lookup = TM_ABSENT};
     // More than one round only where versions of one key span blocks: each round takes the next block.
     for (; number < table->index.count; number++) {
-        status = tm_table_load_block(table, number, true, &block, &view, err);
+        status = tm_table_load_block(table, number, true, NULL, &block, &view, err);
         if (status != TAMIS_OK)
             return status;
         status =

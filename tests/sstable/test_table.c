@@ -470,7 +470,7 @@ START_TEST(data_blocks_keep_to_their_target)
         struct tm_block *block;
         struct tm_block_view view;
 
-        expect_ok(tm_table_load_block(table, i, false, &block, &view, &err), err);
+        expect_ok(tm_table_load_block(table, i, false, NULL, &block, &view, &err), err);
         expect(block->length <= 1024);
         if (i + 1 < table->index.count)
             expect(block->length > 1024 - 100); // the next entry had no room

@@ -440,6 +440,8 @@ TAMIS_API void tamis_iter_options_init(tamis_iter_options *options);
  * Open an iterator. It stands nowhere until first, last or a seek. It never asks a filter.
  *
  * @return OK, TOO_LARGE (a bound beyond the key limit), NO_MEMORY, INVALID; close with tamis_iter_close()
+ *
+ * Cost    a long walk reads ahead: up to 128 KiB for each level and each table of level 0, until the iterator is closed.
  */
 TAMIS_NODISCARD TAMIS_API tamis_status tamis_iter_open(tamis_db *db,
                                                        const tamis_iter_options *options,

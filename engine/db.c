@@ -428,8 +428,9 @@ static tamis_status
 check_idle(tamis_db *db, tamis_error *err)
 {
     uint32_t handles = atomic_load_explicit(&db->live_handles, memory_order_acquire);
-    uint32_t pins = atomic_load_explicit(&db->pinned_views, memory_order_acquire);
-    bool reads = pins != 0 || tm_slots_hold(&db->slots, NULL);
+    // Slots first: a read that leaves its slot for a counted reference takes that before.
+    bool reads = tm_slots_are_used(&db->slots) ||
+                 atomic_load_explicit(&db->pinned_views, memory_order_acquire) != 0;
     tamis_status status = TAMIS_OK;
 
     tm_lock(db);

@@ -9,6 +9,7 @@
 enum {
     FILES_MIN = 64, // counts of so many files at first: 1.5 KiB
     INDEX_WORD_BITS = 64,
+    MARK = 1, // O4; views are aligned
 };
 
 /* Where this thread found a free slot last: it is likely free again, and its line still here. */
@@ -32,7 +33,7 @@ tm_slots_deinit(struct tm_slots *slots, const struct tm_env *env)
 {
     if (slots->memory == NULL)
         return;
-    assert(!tm_slots_hold(slots, NULL));
+    assert(!tm_slots_are_used(slots));
     for (size_t i = 0; i < TM_SLOT_COUNT; i++)
         tm_release(env, slots->slot[i].files,
                    slots->slot[i].file_capacity * sizeof *slots->slot[i].files);
@@ -52,19 +53,21 @@ tm_slot_claim(struct tm_slots *slots, _Atomic(struct tm_view *) *newest, struct 
     for (uint32_t i = 0; i < TM_SLOT_COUNT; i++) {
         uint32_t index = (slot_hint + i) % TM_SLOT_COUNT;
         struct tm_slot *slot = &slots->slot[index];
-        struct tm_view *free_slot = NULL;
+        uintptr_t free_slot = 0;
         struct tm_view *now;
 
-        if (atomic_load_explicit(&slot->view, memory_order_relaxed) != NULL ||
-            !atomic_compare_exchange_strong_explicit(&slot->view, &free_slot, view,
+        if (atomic_load_explicit(&slot->view, memory_order_relaxed) != 0 ||
+            !atomic_compare_exchange_strong_explicit(&slot->view, &free_slot, (uintptr_t)view,
                                                      memory_order_seq_cst, memory_order_relaxed))
             continue;
         slot_hint = index;
         *moved_out = false;
         while ((now = atomic_load_explicit(newest, memory_order_seq_cst)) != view) { // O1
+            uintptr_t before =
+                atomic_exchange_explicit(&slot->view, (uintptr_t)now, memory_order_seq_cst);
+
+            *moved_out |= (before & MARK) != 0;
             view = now;
-            *moved_out = true;
-            atomic_store_explicit(&slot->view, view, memory_order_seq_cst);
         }
         *view_out = view;
         return slot;
@@ -73,15 +76,29 @@ tm_slot_claim(struct tm_slots *slots, _Atomic(struct tm_view *) *newest, struct 
 }
 
 bool
-tm_slots_hold(const struct tm_slots *slots, const struct tm_view *view)
+tm_slots_hold(struct tm_slots *slots, const struct tm_view *view)
 {
-    for (size_t i = 0; i < TM_SLOT_COUNT; i++) {
-        struct tm_view *held = atomic_load_explicit(&slots->slot[i].view, memory_order_seq_cst);
+    bool holds = false;
 
-        if (held != NULL && (view == NULL || held == view))
-            return true;
+    for (size_t i = 0; i < TM_SLOT_COUNT; i++) {
+        uintptr_t held = (uintptr_t)view;
+
+        holds |=
+            atomic_compare_exchange_strong_explicit(&slots->slot[i].view, &held, held | MARK,
+                                                    memory_order_seq_cst, memory_order_seq_cst) ||
+            held == ((uintptr_t)view | MARK);
     }
-    return false;
+    return holds;
+}
+
+bool
+tm_slots_are_used(const struct tm_slots *slots)
+{
+    bool used = false;
+
+    for (size_t i = 0; i < TM_SLOT_COUNT; i++)
+        used |= atomic_load_explicit(&slots->slot[i].view, memory_order_seq_cst) != 0;
+    return used;
 }
 
 /* ---- Counts --------------------------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
  *
  * engine/slots.h -- where running reads say what they look at and count what they did, without a lock.
  *
- *     slot   | view, NULL: free | gets | ... | counts of files ----> | probes, true, false positives | ... by tm_file.count_index
+ *     slot   | view, NULL: free | gets | ... | counts of files ----> | true, false positives, negatives | ... by tm_file.count_index
  *            one cache line, of the thread that claimed it
  *
  * A read claims a free slot by one compare-and-swap, which says at once which view it looks at, and frees it at the end: no
@@ -16,6 +16,8 @@
  *   O2  Counts of a slot are written by whoever has claimed it; its array of files is replaced under the mutex as well, and
  *       read by others under the mutex.
  *   O3  The counts of an index are zero when a file gets it.
+ *   O4  Whoever finds a retired view in a slot leaves a mark there. A read that ends without one touches nothing of the store
+ *       after its slot is free: the store may be closed then.
  *
  * Threads  as said at each function.   Not here: what a view is (view.c), what is counted when (read.c).
  */
@@ -39,7 +41,8 @@ struct tm_read_counts {
 };
 
 struct tm_slot {
-    _Atomic(struct tm_view *) view;
+    _Atomic uintptr_t
+        view; // 0: free; its lowest bit: somebody waits for the view to be let go (O4)
     struct tm_read_counts counts;
     struct tm_file_counts *files; // O2
     uint32_t file_capacity;
@@ -66,20 +69,31 @@ void tm_slots_deinit(struct tm_slots *slots, const struct tm_env *env);
  * Claim a free slot for the newest view, which *newest names. Any thread; no lock.
  *
  * @param view_out   [out] the view
- * @param moved_out  [out] another view stood in the slot for a moment, and may have been taken for held
+ * @param moved_out  [out] another view stood in the slot for a moment, and was marked there
  * @return           NULL: all are taken
  */
 struct tm_slot *tm_slot_claim(struct tm_slots *slots, _Atomic(struct tm_view *) *newest,
                               struct tm_view **view_out, bool *moved_out);
-/** Free it. Any thread, the one that claimed it. */
-static inline void
-tm_slot_free(struct tm_slot *slot)
+/** Free the slot in which `view` stands, unless it is marked (O4): then false, and it stays claimed. The thread that claimed it. */
+static inline bool
+tm_slot_free(struct tm_slot *slot, const struct tm_view *view)
 {
-    atomic_store_explicit(&slot->view, NULL, memory_order_seq_cst);
+    uintptr_t unmarked = (uintptr_t)view;
+
+    return atomic_compare_exchange_strong_explicit(&slot->view, &unmarked, 0, memory_order_seq_cst,
+                                                   memory_order_relaxed);
+}
+/** Free it, marked or not. */
+static inline void
+tm_slot_free_marked(struct tm_slot *slot)
+{
+    atomic_store_explicit(&slot->view, 0, memory_order_seq_cst);
 }
 
-/** Does a read look at `view`, which is no longer the newest (O1)? NULL: is any slot claimed? */
-bool tm_slots_hold(const struct tm_slots *slots, const struct tm_view *view);
+/** Does a read look at `view`, which is no longer the newest (O1)? Marks the slots in which it stands. */
+bool tm_slots_hold(struct tm_slots *slots, const struct tm_view *view);
+/** Is a slot claimed? */
+bool tm_slots_are_used(const struct tm_slots *slots);
 
 /** Room for counts of files below `count`, if memory allows. Who claimed the slot, with the mutex held. */
 void tm_slot_make_room(struct tm_slot *slot, const struct tm_env *env, uint32_t count);

@@ -162,12 +162,15 @@ tm_unpin_read(tamis_db *db, const struct tm_pin *pin)
         tm_view_unref(db, pin->held);
         return;
     }
-    tm_slot_free(pin->slot);
-    if (!pin->moved && atomic_load_explicit(&db->view, memory_order_seq_cst) == pin->held)
-        return;
-    tm_lock(db); // it was replaced meanwhile, and whoever did that may have found it here
+    if (!pin->moved && tm_slot_free(pin->slot, pin->held))
+        return; // O4
+    // A view was replaced meanwhile, and found here. Close sees this reference if it no longer sees the slot.
+    atomic_fetch_add_explicit(&db->pinned_views, 1, memory_order_relaxed);
+    tm_slot_free_marked(pin->slot);
+    tm_lock(db);
     let_retired_go(db);
     tm_unlock(db);
     if (db->options.read_only)
         tm_close_trash(db);
+    atomic_fetch_sub_explicit(&db->pinned_views, 1, memory_order_release);
 }

@@ -243,6 +243,50 @@ START_TEST(a_bound_out_of_range_is_invalid)
 }
 END_TEST
 
+/* Descriptors of this process that are not those of tables, when no background work runs. */
+static unsigned
+count_others(void)
+{
+    one_wait_idle();
+    return count_descriptors("") - count_descriptors(".sst");
+}
+
+/* basho/leveldb #30: descriptors leak when a store is opened again and again. */
+START_TEST(opening_again_and_again_leaks_no_descriptor)
+{
+    enum { ROUNDS = 120 / ONE_STORE_DIVISOR };
+    unsigned before;
+    tamis_db *none = NULL;
+    char *current = temp_dir_path(one.path, "CURRENT");
+    char *aside = temp_dir_path(one.scratch, "CURRENT");
+    tamis_options options = one.options;
+
+    before = count_others();
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        tamis_iter *iter;
+
+        one_put_number(i % 7, i, 20);
+        check_ok(tamis_iter_open(one.db, NULL, &iter, &one.err), one.err);
+        tamis_iter_first(iter);
+        ck_assert(tamis_iter_valid(iter));
+        tamis_iter_close(iter);
+        if (i % 4 == 0)
+            check_status(tamis_open(one.path, &options, &none, &one.err), TAMIS_BUSY, one.err);
+        one_store_reopen();
+    }
+    one_store_close();
+    ck_assert_int_eq(rename(current, aside), 0);
+    for (unsigned i = 0; i < ROUNDS / 4; i++)
+        check_status(tamis_open(one.path, &options, &none, &one.err), TAMIS_CORRUPT, one.err);
+    ck_assert_int_eq(rename(aside, current), 0);
+    one_store_open();
+    ck_assert_uint_eq(count_others(), before);
+    ck_assert_uint_eq(one_count_keys(), KEYS);
+    free(current);
+    free(aside);
+}
+END_TEST
+
 int
 main(void)
 {
@@ -258,6 +302,7 @@ main(void)
     tcase_add_test(tests, threads_that_read_more_tables_than_may_be_open_get_right_answers);
     tcase_add_test(tests, a_table_that_is_gone_when_it_is_opened_again_is_told_by_name);
     tcase_add_test(tests, a_bound_out_of_range_is_invalid);
+    tcase_add_test(tests, opening_again_and_again_leaks_no_descriptor);
     suite_add_tcase(suite, tests);
     return check_run(suite);
 }

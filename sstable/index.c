@@ -11,6 +11,7 @@
 #include "sstable/codec.h"
 #include "sstable/entry.h"
 #include "sstable/format.h"
+#include "sstable/pieces.h"
 
 /* ---- Writing --------------------------------------------------------------------------------------- */
 
@@ -366,19 +367,6 @@ load_leaf(struct loading *loading, const struct tm_block *leaf, uint64_t leaf_of
     return walk_end(&walk, err);
 }
 
-/* The first 8 bytes as a number whose order is that of the bytes; short keys count as if followed by zeros. */
-static inline uint64_t
-piece_of(const uint8_t *p, size_t length)
-{
-    uint64_t piece = 0;
-
-    if (length >= 8)
-        return __builtin_bswap64(tm_get_u64(p));
-    for (size_t i = 0; i < length; i++)
-        piece |= (uint64_t)p[i] << (56 - 8 * i);
-    return piece;
-}
-
 /* Lay the separators out for searching: one allocation, the common prefix taken off. */
 static tamis_status
 make_resident(struct loading *loading, size_t leaf_count, struct tm_index *index, tamis_error *err)
@@ -418,7 +406,7 @@ make_resident(struct loading *loading, size_t leaf_count, struct tm_index *index
 
         if (length > 0)
             memcpy(bytes + used, separators + start, length);
-        pieces[i] = bytewise ? piece_of(bytes + used, length) : 0;
+        pieces[i] = bytewise ? tm_piece(tm_slice(bytes + used, length), 0) : 0;
         used += length;
         rest_ends[i + 1] = used;
     }
@@ -576,7 +564,7 @@ tm_index_find(const struct tm_index *index, tamis_slice key)
     if (order < 0)
         return index->count;
     rest = key.length > 0 ? tm_slice((const uint8_t *)key.data + prefix, key.length - prefix) : key;
-    piece = tm_order_is_bytewise(index->order) ? piece_of(rest.data, rest.length) : 0;
+    piece = tm_order_is_bytewise(index->order) ? tm_piece(rest, 0) : 0;
 
     // Halve without a branch on the comparison: it is a coin toss that no predictor learns.
     while (length > 1) {

@@ -16,8 +16,8 @@
  */
 #include <assert.h>
 
-#include "filter/bytes.h"
 #include "sstable/iter.h"
+#include "sstable/pieces.h"
 
 struct source {
     struct tm_iter *iter;
@@ -38,16 +38,7 @@ struct merge_iter {
 static uint64_t
 piece_of(const struct merge_iter *merge, tamis_slice key)
 {
-    const uint8_t *p = key.data;
-    uint64_t piece = 0;
-
-    if (!tm_order_is_bytewise(merge->base.order))
-        return 0;
-    if (key.length >= 8)
-        return __builtin_bswap64(tm_get_u64(p));
-    for (size_t i = 0; i < key.length; i++)
-        piece |= (uint64_t)p[i] << (56 - 8 * i);
-    return piece;
+    return tm_order_is_bytewise(merge->base.order) ? tm_piece(key, 0) : 0;
 }
 
 /* Is `a` to be shown before `b`? */

@@ -39,8 +39,8 @@ void tm_memtable_unref(struct tm_memtable *memtable); // any thread; NULL allowe
  * @return TAMIS_OK; TAMIS_NO_MEMORY: nothing has changed
  *
  * Threads  the one writer.
- * Cost     mostly none; else one allocation, of a chunk or of a block as large as the reservation. A nanosecond or two
- *          an entry.
+ * Cost     mostly none; else one or two allocations: of a chunk or of a block as large as the reservation, and of nodes for the
+ *          worst that can happen to the tree.
  */
 TAMIS_NODISCARD tamis_status tm_memtable_reserve(struct tm_memtable *memtable, size_t entry_count,
                                                  size_t range_count, size_t bytes,
@@ -57,7 +57,7 @@ const struct tm_range_set *tm_memtable_ranges(const struct tm_memtable *memtable
 
 /**
  * Keys and values of the versions from `from` (NULL: the first) to before `to` (NULL: the last), in bytes: exact for a thousand,
- * else judged by as many of them. Any thread. Cost: some thousand nodes at most.
+ * else judged by some of its leaves. Any thread. Cost: some thousand entries, and a visit to one node in 22 x 22 keys.
  */
 uint64_t tm_memtable_approximate_bytes(const struct tm_memtable *memtable, const tamis_slice *from,
                                        const tamis_slice *to);

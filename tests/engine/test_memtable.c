@@ -570,30 +570,59 @@ END_TEST
 
 /* ---- Iterators and references --------------------------------------------------------------------- */
 
+/* Newer entries may or may not appear; what was there is met once, and in order. */
 START_TEST(an_iterator_goes_on_while_entries_are_added)
 {
     struct tm_memtable *memtable = make_memtable();
     struct tm_iter *iter = make_iter(memtable);
+    size_t old_count = 0;
+    uint8_t last = 0;
 
-    add_text(memtable, "b", "1", 1);
-    add_text(memtable, "d", "1", 2);
+    for (uint64_t i = 0; i < 100; i++) {
+        char key[2] = {(char)(i * 7 % 100 + 1), 0};
+        add_text(memtable, key, "old", i + 1);
+    }
     iter->vtable->first(iter);
-    ck_assert(tm_slice_equal(iter->entry.key, tm_slice("b", 1)));
-    add_text(memtable, "a", "1", 3); // behind it: not met again
-    add_text(memtable, "b", "2", 4); // newer, so before the one it stands on
-    add_text(memtable, "c", "1", 5); // before it
-    ck_assert(tm_slice_equal(iter->entry.value, tm_slice("1", 1)));
-    iter->vtable->next(iter);
-    ck_assert(tm_slice_equal(iter->entry.key, tm_slice("c", 1)));
-    iter->vtable->next(iter);
-    ck_assert(tm_slice_equal(iter->entry.key, tm_slice("d", 1)));
-    add_text(memtable, "e", "1", 6);
-    iter->vtable->next(iter);
-    ck_assert(tm_slice_equal(iter->entry.key, tm_slice("e", 1)));
-    iter->vtable->next(iter);
-    ck_assert(!iter->valid);
-    iter->vtable->seek(iter, tm_slice("b", 1), 3);
+    for (uint64_t sequence = 101; iter->valid; iter->vtable->next(iter)) {
+        const uint8_t *key = iter->entry.key.data;
+
+        ck_assert_uint_ge(key[0], last); // versions of one key follow each other
+        last = key[0];
+        old_count += iter->entry.sequence <= 100;
+        for (uint64_t i = 0; i < 5; i++, sequence++) { // behind it and before it
+            char new_key[2] = {(char)(1 + sequence * 13 % 127), 0};
+            if (new_key[0] > 100)
+                add_text(memtable, new_key, "new", sequence);
+        }
+    }
+    ck_assert_uint_eq(old_count, 100);
+    iter->vtable->seek(iter, tm_slice("\x32", 1), 100);
+    ck_assert(iter->valid);
+    ck_assert(tm_slice_equal(iter->entry.value, tm_slice("old", 3)));
+    tm_iter_close(iter);
+    tm_memtable_unref(memtable);
+}
+END_TEST
+
+START_TEST(an_iterator_goes_on_to_a_version_that_came_behind_it)
+{
+    struct tm_memtable *memtable = make_memtable();
+    struct tm_iter *iter = make_iter(memtable);
+
+    add_text(memtable, "a", "1", 1);
+    add_text(memtable, "b", "2", 2);
+    iter->vtable->last(iter);
+    ck_assert_uint_eq(iter->entry.sequence, 2);
+    add_text(memtable, "b", "3", 3); // newer, so before the one it stands on
+    add_text(memtable, "a", "4", 4);
+    ck_assert(tm_slice_equal(iter->entry.value, tm_slice("2", 1)));
+    iter->vtable->seek(iter, tm_slice("a", 1), 3);
     ck_assert_uint_eq(iter->entry.sequence, 1);
+    iter->vtable->prev(iter);
+    ck_assert(iter->valid);
+    ck_assert_uint_eq(iter->entry.sequence, 4);
+    iter->vtable->prev(iter);
+    ck_assert(!iter->valid);
     tm_iter_close(iter);
     tm_memtable_unref(memtable);
 }
@@ -792,6 +821,7 @@ main(void)
     tcase_add_test(tests, a_reservation_no_machine_can_keep_is_refused);
     tcase_add_test(tests, what_was_reserved_for_is_added_without_memory);
     tcase_add_test(tests, an_iterator_goes_on_while_entries_are_added);
+    tcase_add_test(tests, an_iterator_goes_on_to_a_version_that_came_behind_it);
     tcase_add_test(tests, an_iterator_keeps_its_memtable_alive);
     tcase_add_test(tests, readers_beside_a_writer_see_every_published_entry_whole);
     tcase_add_test(tests, the_last_reference_may_be_dropped_by_any_thread);

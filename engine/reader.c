@@ -63,9 +63,11 @@ load_manifest(tamis_db *db, struct tm_edit *state, tamis_error *err)
         status = tm_manifest_load(&db->env, db->dir, state, &loaded_number, err);
     if (status == TAMIS_NOT_FOUND && db->version != NULL)
         return TM_FAIL(err, TAMIS_STALE, "CURRENT is gone: the store was removed");
-    if (status == TAMIS_CORRUPT && manifest_is_missing(db, number))
-        return TM_FAIL(err, TAMIS_STALE, "CURRENT names manifest %llu, which is missing",
-                       (unsigned long long)number);
+    if (status == TAMIS_CORRUPT && manifest_is_missing(db, number)) {
+        char name[TM_NAME_BYTES_MAX];
+        return TM_FAIL(err, TAMIS_STALE, "CURRENT names %s, which is missing",
+                       tm_name_make(TM_NAME_MANIFEST, number, name));
+    }
     if (status != TAMIS_OK)
         return status;
     if (db->version == NULL)

@@ -737,10 +737,15 @@ fs_open(void *ctx, tamis_dir *dir, const char *name, tamis_file_kind kind, tamis
     if (file == NULL)
         return TAMIS_NO_MEMORY;
     file->fd = open_file(os, dir->fd, name, TM_OS_READ, file_class);
+    if (file->fd == -ELOOP) { // a link itself, as wrong as a directory in its place
+        status =
+            TM_FAIL(err, TAMIS_CORRUPT, "'%s' in '%s' is a symbolic link, expected a regular file",
+                    name, dir->shown);
+        goto out;
+    }
     if (file->fd < 0) {
         tamis_status code = file->fd == -ENOENT ? TAMIS_NOT_FOUND : tm_status_of_errno(-file->fd);
-        status = TM_FAIL_OS(err, code, -file->fd, "cannot open '%s' in '%s'%s", name, dir->shown,
-                            file->fd == -ELOOP ? " (symbolic links are not followed)" : "");
+        status = TM_FAIL_OS(err, code, -file->fd, "cannot open '%s' in '%s'", name, dir->shown);
         goto out;
     }
     result = os->stat(os->ctx, file->fd, &found);

@@ -823,8 +823,12 @@ START_TEST(a_refresh_that_misses_a_file_is_stale_and_leaves_the_handle_as_it_was
         one_store_close();
         remove_files(ends[i]);
         check_status(tamis_refresh(reader, &one.err), TAMIS_STALE, one.err);
+        ck_assert_ptr_nonnull(strstr(one.err.message, ends[i]));
         ck_assert_uint_eq(contents(reader), before);
         close_reader();
+        // Who opens it anew has seen nothing of it that could have gone on: what is missing was lost.
+        check_status(open_reader_with(0, &reader, &one.err), TAMIS_CORRUPT, one.err);
+        ck_assert_ptr_nonnull(strstr(one.err.message, ends[i]));
         check_ok(tamis_destroy(one.path, NULL, &one.err), one.err);
         one_store_open();
     }

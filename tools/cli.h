@@ -172,6 +172,9 @@ int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /** As cli_fail(), with the way to the help. Returns CLI_USAGE. */
 int cli_fail_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/** As cli_fail() with the path that `message` is about; once, where the message begins with it. */
+int cli_fail_at(const char *path, const char *message);
+
 /** Open the store of the first operand; says what went wrong. CLI_OK or CLI_FAILED. */
 int cli_open(const struct cli_arguments *arguments, bool create, tamis_db **db_out);
 /**
@@ -185,6 +188,8 @@ int cli_finish_output(int code);
 
 /** Open an input file; "-" is standard input. NULL: a message was written. */
 FILE *cli_open_input(const char *path);
+/** Its name in messages. */
+const char *cli_input_name(const char *path);
 
 /* ---- Ranges and records: cli_records.c ------------------------------------------------------ */
 

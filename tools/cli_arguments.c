@@ -54,7 +54,7 @@ static const struct option_row option_rows[] = {
      "filter of new tables: standard, blk512 or pair512; default pair512"},
     {CLI_OPTION_BLOCK_BYTES, "block-bytes", "SIZE",
      "data blocks of new tables: 64..16M; default 4K"},
-    {CLI_OPTION_CACHE_BYTES, "cache-bytes", "SIZE", "memory for blocks: 0..256T; default 64M"},
+    {CLI_OPTION_CACHE_BYTES, "cache-bytes", "SIZE", "memory for blocks: 0..262144G; default 64M"},
     {CLI_OPTION_WRITE_BUFFER_BYTES, "write-buffer-bytes", "SIZE",
      "memory for new writes: 64K..4G; default 64M"},
     {CLI_OPTION_BACKGROUND_THREADS, "background-threads", "N",
@@ -282,6 +282,8 @@ take_option(enum cli_option option, char *argument, struct cli_arguments *argume
         return CLI_OK;
     case CLI_OPTION_KEYS_FROM:
         arguments->keys_from = argument;
+        if (*argument == 0)
+            return cli_fail_usage("--keys-from takes a file, or - for standard input");
         return CLI_OK;
     case CLI_OPTION_SYNC:
         arguments->sync = true;
@@ -369,6 +371,8 @@ take_operands(const struct cli_command *command, int count, char **texts,
         tamis_slice *operand = &arguments->operands[i];
 
         *operand = tamis_text(texts[i]);
+        if (operand->length == 0 && (i == 0 || command->has_file_operand))
+            return cli_fail_usage("expected %s, found an empty path", command->operands);
         // The first one is a path: bytes as they are. So is a second one where that is a file's.
         if (i == 0 || command->has_file_operand || is_input(command, i, texts[i]))
             continue;

@@ -341,15 +341,29 @@ hear(void *ctx, tamis_log_level level, const char *message)
 }
 
 int
+cli_fail_at(const char *path, const char *message)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash != NULL && slash[1] != 0 ? slash + 1 : path;
+    size_t length = strlen(name);
+
+    if (strncmp(message, name, length) == 0 && message[length] == ':')
+        return cli_fail("%.*s%s", (int)(name - path), path, message);
+    return cli_fail("%s: %s", path, message);
+}
+
+int
 cli_open(const struct cli_arguments *arguments, bool create, tamis_db **db_out)
 {
     const tamis_logger logger = {NULL, hear, TAMIS_LOG_WARNING};
     tamis_options options = arguments->store;
     tamis_error err;
+    tamis_status status;
 
     options.create_if_missing = create;
     options.logger = &logger;
-    switch (tamis_open(cli_path(arguments), &options, db_out, &err)) {
+    status = tamis_open(cli_path(arguments), &options, db_out, &err);
+    switch (status) {
     case TAMIS_OK:
         return CLI_OK;
     case TAMIS_NOT_FOUND:
@@ -357,7 +371,7 @@ cli_open(const struct cli_arguments *arguments, bool create, tamis_db **db_out)
     case TAMIS_BUSY:
         return cli_fail("%s is open elsewhere", cli_path(arguments));
     default:
-        return cli_fail("%s: %s", cli_path(arguments), err.message);
+        return cli_fail_at(cli_path(arguments), err.message);
     }
 }
 
@@ -379,10 +393,22 @@ cli_finish_output(int code)
     return code;
 }
 
+static bool
+is_standard(const char *path)
+{
+    return strcmp(path, "-") == 0;
+}
+
+const char *
+cli_input_name(const char *path)
+{
+    return is_standard(path) ? "standard input" : path;
+}
+
 FILE *
 cli_open_input(const char *path)
 {
-    FILE *input = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
+    FILE *input = is_standard(path) ? stdin : fopen(path, "re");
 
     if (input == NULL)
         (void)cli_fail("%s: %s", path, strerror(errno));

@@ -19,8 +19,10 @@ run(const struct cli_arguments *arguments)
         return CLI_OK;
     case TAMIS_NOT_FOUND:
         return cli_fail("there is no store at %s", cli_path(arguments));
+    case TAMIS_BUSY:
+        return cli_fail("%s is open elsewhere", cli_path(arguments));
     default:
-        return cli_fail("%s: %s", cli_path(arguments), err.message);
+        return cli_fail_at(cli_path(arguments), err.message);
     }
 }
 

@@ -6,24 +6,56 @@
 #include "cli.h"
 
 #include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+static bool
+ends_with(const char *name, const char *end)
+{
+    size_t length = strlen(name);
+
+    return length >= strlen(end) && strcmp(name + length - strlen(end), end) == 0;
+}
+
+/* Would a file at `path` take the place of one of the store's own? */
+static bool
+is_of_store(const char *path, const char *store)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash != NULL ? slash + 1 : path;
+    char *parent = slash != NULL ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    struct stat of_parent;
+    struct stat of_store;
+    bool found = parent != NULL && stat(parent, &of_parent) == 0 && stat(store, &of_store) == 0 &&
+                 of_parent.st_dev == of_store.st_dev && of_parent.st_ino == of_store.st_ino;
+
+    free(parent);
+    return found && (strcmp(name, "CURRENT") == 0 || strcmp(name, "LOCK") == 0 ||
+                     strncmp(name, "MANIFEST-", 9) == 0 || ends_with(name, ".sst") ||
+                     ends_with(name, ".wal"));
+}
 
 static int
 run(const struct cli_arguments *arguments)
 {
     const char *path = arguments->operand_count > 1 ? arguments->operands[1].data : "-";
+    bool to_file = strcmp(path, "-") != 0;
     FILE *out = stdout;
     tamis_db *db;
-    int code = cli_open(arguments, false, &db);
+    int code;
 
+    if (to_file && is_of_store(path, cli_path(arguments)))
+        return cli_fail_usage("%s is a file of the store itself", path);
+    code = cli_open(arguments, false, &db);
     if (code != CLI_OK)
         return code;
-    if (strcmp(path, "-") != 0) {
+    if (to_file) {
         out = fopen(path, "we");
         if (out == NULL)
             return cli_close(db, cli_fail("%s: %s", path, strerror(errno)));
     }
-    code = cli_write_records(db, arguments, out, path);
+    code = cli_write_records(db, arguments, out, to_file ? path : "standard output");
     if (out != stdout) {
         bool kept = fflush(out) == 0 && (fsync(fileno(out)) == 0 || errno == EINVAL);
 
@@ -42,9 +74,9 @@ const struct cli_command command_dump = {
     .operands = "DB [FILE]",
     .summary = "write all records to a file that load reads",
     .details =
-        "Without FILE, or with -, to standard output. An existing FILE is replaced. load reads "
-        "back exactly the bytes\n"
-        "that were dumped, whatever they are, in every format:\n"
+        "Without FILE, or with -, to standard output. An existing FILE is replaced, but none of "
+        "the store's own. load\n"
+        "reads back exactly the bytes that were dumped, whatever they are, in every format:\n"
         "\n"
         "  tsv    key, tab, value, with \\t, \\n, \\\\ and \\xHH, as scan prints\n"
         "  csv    RFC 4180: key,value without a header; bytes as they are, quoted where they "

@@ -48,6 +48,7 @@ static int
 look_up_lines(tamis_db *db, FILE *input, const struct cli_arguments *arguments,
               struct lookups *lookups)
 {
+    const char *name = cli_input_name(arguments->keys_from);
     char *line = NULL;
     size_t capacity = 0;
     ssize_t line_length;
@@ -66,10 +67,10 @@ look_up_lines(tamis_db *db, FILE *input, const struct cli_arguments *arguments,
             length--;
         lookups->count++;
         if (!(arguments->hex ? cli_unhex : cli_unescape)(line, &length, &error_at)) {
-            code = cli_fail(
-                "%s:%" PRIu64 ": expected %s at byte %zu", arguments->keys_from, lookups->count,
-                arguments->hex ? "pairs of hexadecimal digits" : "\\t, \\n, \\\\ or \\xHH",
-                error_at + 1);
+            code =
+                cli_fail("%s:%" PRIu64 ": expected %s at byte %zu", name, lookups->count,
+                         arguments->hex ? "pairs of hexadecimal digits" : "\\t, \\n, \\\\ or \\xHH",
+                         error_at + 1);
             break;
         }
         status = tamis_get_pinned(db, NULL, (tamis_slice){line, length}, &pinned, &err);
@@ -81,13 +82,12 @@ look_up_lines(tamis_db *db, FILE *input, const struct cli_arguments *arguments,
             if (ferror(stdout))
                 break;
         } else if (status != TAMIS_NOT_FOUND) {
-            code =
-                cli_fail("%s:%" PRIu64 ": %s", arguments->keys_from, lookups->count, err.message);
+            code = cli_fail("%s:%" PRIu64 ": %s", name, lookups->count, err.message);
         }
         errno = 0;
     }
     if (code == CLI_OK && ferror(input))
-        code = cli_fail("%s: %s", arguments->keys_from, strerror(errno));
+        code = cli_fail("%s: %s", name, strerror(errno));
     lookups->seconds = cli_now_seconds() - start;
     free(line);
     return code;

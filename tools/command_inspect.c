@@ -25,7 +25,7 @@ run(const struct cli_arguments *arguments)
     if (status == TAMIS_INVALID)
         return cli_fail("%s", err.message); // it begins with the path
     if (status != TAMIS_OK)
-        return cli_fail("%s: %s", cli_path(arguments), err.message);
+        return cli_fail_at(cli_path(arguments), err.message);
     return CLI_OK;
 }
 

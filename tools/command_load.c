@@ -149,7 +149,7 @@ static int
 run(const struct cli_arguments *arguments)
 {
     struct loading loading = {
-        .reader = {.path = arguments->operands[1].data,
+        .reader = {.path = cli_input_name(arguments->operands[1].data),
                    .format = arguments->format,
                    .hex = arguments->hex},
     };
@@ -161,7 +161,7 @@ run(const struct cli_arguments *arguments)
     if (arguments->format == CLI_FORMAT_JSONL && !cli_json_is_built())
         return cli_fail_usage("--format=jsonl: this build reads no JSON; tsv or csv");
     // The input first: a wrong name must not leave an empty store behind.
-    loading.reader.input = cli_open_input(loading.reader.path);
+    loading.reader.input = cli_open_input(arguments->operands[1].data);
     if (loading.reader.input == NULL)
         return CLI_FAILED;
     code = cli_open(arguments, true, &loading.db);

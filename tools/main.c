@@ -48,8 +48,10 @@ print_overview(FILE *out)
 }
 
 static int
-print_version(void)
+print_version(int argc)
 {
+    if (argc > 1)
+        return cli_fail_usage("version takes nothing");
     printf("tamis %s (filter kernel: %s)\n", tamis_version(), tamis_filter_kernel_name());
     return CLI_OK;
 }
@@ -63,6 +65,8 @@ print_help(int argc, char **argv)
         print_overview(stdout);
         return CLI_OK;
     }
+    if (argc > 2)
+        return cli_fail_usage("help takes the name of one command");
     command = find_command(argv[1]);
     if (command == NULL)
         return cli_fail_usage("there is no command '%s'", argv[1]);
@@ -100,7 +104,7 @@ main(int argc, char **argv)
         cli_command_name = command->name;
         code = cli_run(command, argc - 1, argv + 1);
     } else if (strcmp(name, "version") == 0 || strcmp(name, "--version") == 0) {
-        code = print_version();
+        code = print_version(argc - 1);
     } else if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 ||
                strcmp(name, "-h") == 0) {
         code = print_help(argc - 1, argv + 1);

@@ -95,14 +95,29 @@ while [ ! -e held/CURRENT ] && kill -0 "$holder"; do :; done
 for command in 'get held a' 'scan held' 'verify held' 'put held a 2' 'load held one.tsv' 'destroy --yes held'; do
     # shellcheck disable=SC2086
     expect 3 $command
-    said 'held'
+    said ': held is open elsewhere$'
 done
-expect 3 get held a
-said 'open elsewhere'
 exec 9>&-
 wait "$holder" || problem "the first opener failed: $(cat held.err)"
 expect 0 get held a
 printed 1
+
+# A dump must not take the place of a file of the store that it reads.
+for file in held/CURRENT held/LOCK held/MANIFEST-000001 ./held/../held/000001.sst "$(pwd)/held/000001.wal"; do
+    expect 2 dump held "$file"
+    said "$file is a file of the store itself"
+done
+(cd held && "$TAMIS" dump . CURRENT 2>../err) && problem "a dump took the place of CURRENT"
+expect 0 dump held CURRENT
+expect 0 verify held
+
+# Standard streams have a name in messages.
+expect 3 load s - <empty
+said '^tamis load: standard input: '
+expect 3 get --keys-from=- s <empty
+said '^tamis get: standard input: '
+{ "$TAMIS" dump many 2>err || echo $? >code; } | head -n 1 >out
+said '^tamis dump: standard output was cut short'
 
 # Damage is named and is exit code 3; what is not damaged can still be read.
 table=$(echo many/*.sst | cut -d' ' -f1)
@@ -141,10 +156,12 @@ for file in CURRENT "$(basename filtered/MANIFEST-*)" "$(basename filtered/*.wal
         # shellcheck disable=SC2046,SC2059 # words are wanted, and the pattern is ours
         expect 3 $(printf "$command" copy)
         said "$file"
+        ! grep -q 'copy: copy: ' err || problem "the path is said twice: $(cat err)"
         rm -f "copy/$file"
         # shellcheck disable=SC2046,SC2059
         expect 3 $(printf "$command" copy)
         said "${file%-*}"
+        ! grep -q 'copy: copy: ' err || problem "the path is said twice: $(cat err)"
     done
 done
 tools_done

@@ -88,4 +88,25 @@ expect 2 destroy
 expect 2 put --escaped s 'k\q' v
 said 'byte 2'
 no_file s
+
+# An empty path is none.
+for command in put get delete scan load dump stats inspect verify compact checkpoint destroy; do
+    case $command in
+    put) set -- '' k v ;;
+    get | delete) set -- '' k ;;
+    load) set -- s '' ;;
+    checkpoint) set -- '' s ;;
+    destroy) set -- --yes '' ;;
+    *) set -- '' ;;
+    esac
+    expect 2 "$command" "$@"
+    said 'an empty path'
+done
+expect 2 dump s ''
+expect 2 checkpoint s ''
+expect 2 get --keys-from= s
+said '^tamis get: --keys-from takes a file'
+expect 2 version s
+expect 2 help put get
+no_file s
 tools_done

@@ -175,8 +175,15 @@ int cli_fail_usage(const char *format, ...) __attribute__((format(printf, 1, 2))
 /** As cli_fail() with the path that `message` is about; once, where the message begins with it. */
 int cli_fail_at(const char *path, const char *message);
 
+/* What a command does to a store. */
+enum cli_access {
+    CLI_READS,  // beside a writer and where nothing can be written, too: read-only then
+    CLI_WRITES, // a store that is there
+    CLI_MAKES,  // and makes one that is missing
+};
+
 /** Open the store of the first operand; says what went wrong. CLI_OK or CLI_FAILED. */
-int cli_open(const struct cli_arguments *arguments, bool create, tamis_db **db_out);
+int cli_open(const struct cli_arguments *arguments, enum cli_access access, tamis_db **db_out);
 /**
  * Close; returns `code`, or CLI_FAILED with a message when closing failed and all was well
  * before.

@@ -352,17 +352,30 @@ cli_fail_at(const char *path, const char *message)
     return cli_fail("%s: %s", path, message);
 }
 
+/* Opening it failed because something would have been written, or another one writes. */
+static bool
+may_be_read_all_the_same(tamis_status status, const tamis_error *err)
+{
+    return status == TAMIS_BUSY || status == TAMIS_NO_SPACE ||
+           (status == TAMIS_IO &&
+            (err->os_error == EROFS || err->os_error == EACCES || err->os_error == EPERM));
+}
+
 int
-cli_open(const struct cli_arguments *arguments, bool create, tamis_db **db_out)
+cli_open(const struct cli_arguments *arguments, enum cli_access access, tamis_db **db_out)
 {
     const tamis_logger logger = {NULL, hear, TAMIS_LOG_WARNING};
     tamis_options options = arguments->store;
     tamis_error err;
     tamis_status status;
 
-    options.create_if_missing = create;
+    options.create_if_missing = access == CLI_MAKES;
     options.logger = &logger;
     status = tamis_open(cli_path(arguments), &options, db_out, &err);
+    if (access == CLI_READS && may_be_read_all_the_same(status, &err)) {
+        options.read_only = true;
+        status = tamis_open(cli_path(arguments), &options, db_out, &err);
+    }
     switch (status) {
     case TAMIS_OK:
         return CLI_OK;

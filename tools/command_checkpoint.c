@@ -12,7 +12,7 @@ run(const struct cli_arguments *arguments)
     const char *target = arguments->operands[1].data; // of the command line, so it ends with NUL
     tamis_db *db;
     tamis_error err;
-    int code = cli_open(arguments, false, &db);
+    int code = cli_open(arguments, CLI_WRITES, &db);
 
     if (code != CLI_OK)
         return code;

@@ -59,7 +59,7 @@ run(const struct cli_arguments *arguments)
     tamis_error err;
     char size_before[32];
     char size_after[32];
-    int code = cli_open(arguments, false, &watch.db);
+    int code = cli_open(arguments, CLI_WRITES, &watch.db);
 
     if (code != CLI_OK)
         return code;

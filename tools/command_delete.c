@@ -97,7 +97,7 @@ run(const struct cli_arguments *arguments)
 
     if (has_range == (arguments->operand_count > 1))
         return cli_fail_usage("expected DB KEY..., or DB with --from, --to or --prefix");
-    code = cli_open(arguments, false, &db);
+    code = cli_open(arguments, CLI_WRITES, &db);
     if (code != CLI_OK)
         return code;
     tamis_write_options_init(&options);

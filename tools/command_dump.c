@@ -47,7 +47,7 @@ run(const struct cli_arguments *arguments)
 
     if (to_file && is_of_store(path, cli_path(arguments)))
         return cli_fail_usage("%s is a file of the store itself", path);
-    code = cli_open(arguments, false, &db);
+    code = cli_open(arguments, CLI_READS, &db);
     if (code != CLI_OK)
         return code;
     if (to_file) {

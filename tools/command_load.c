@@ -164,7 +164,7 @@ run(const struct cli_arguments *arguments)
     loading.reader.input = cli_open_input(arguments->operands[1].data);
     if (loading.reader.input == NULL)
         return CLI_FAILED;
-    code = cli_open(arguments, true, &loading.db);
+    code = cli_open(arguments, CLI_MAKES, &loading.db);
     if (code == CLI_OK)
         code = cli_close(loading.db, load_store(&loading));
     cli_reader_release(&loading.reader);

@@ -64,7 +64,7 @@ run(const struct cli_arguments *arguments)
     }
     tamis_write_options_init(&options);
     options.sync = arguments->sync;
-    code = cli_open(arguments, true, &db);
+    code = cli_open(arguments, CLI_MAKES, &db);
     if (code == CLI_OK) {
         if (tamis_put(db, &options, arguments->operands[1], value, &err) != TAMIS_OK)
             code = cli_fail("%s", err.message);

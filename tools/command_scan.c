@@ -9,7 +9,7 @@ static int
 run(const struct cli_arguments *arguments)
 {
     tamis_db *db;
-    int code = cli_open(arguments, false, &db);
+    int code = cli_open(arguments, CLI_READS, &db);
 
     if (code != CLI_OK)
         return code;

@@ -28,7 +28,7 @@ run(const struct cli_arguments *arguments)
     tamis_status status;
     tamis_db *db;
     char size[32];
-    int code = cli_open(arguments, false, &db);
+    int code = cli_open(arguments, CLI_READS, &db);
 
     if (code != CLI_OK)
         return code;
@@ -56,7 +56,8 @@ const struct cli_command command_verify = {
     .summary = "read every table in full: checksums, order, counts, filters",
     .details = "The first fault is named with its file and offset, and the exit code is 3. Opening "
                "the store\n"
-               "checks the manifest and the log, and finishes what a crash left.\n",
+               "checks the manifest and the log, and finishes what a crash left, unless somebody "
+               "writes to it.\n",
     .examples = "  tamis verify fruit.db && echo sound\n",
     .options = options_taken,
     .operand_count_min = 1,

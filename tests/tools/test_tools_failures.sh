@@ -84,23 +84,57 @@ expect 0 load many many.tsv
 [ "$(cat code)" = 3 ] || problem "a reader that went away: exit code $(cat code)"
 said 'standard output'
 
-# A second opener is told so. The first one waits for its input; a fifo keeps it open.
+# A second writer is told so; who only reads is served. The first one waits for its input; a fifo keeps it open.
 mkfifo feed
 "$TAMIS" load held feed 2>held.err &
 holder=$!
 exec 9<>feed # both ways: does not wait for the reader
-printf 'a\t1\n' >&9
 # The store is there as soon as its files are; the lock is taken before.
 while [ ! -e held/CURRENT ] && kill -0 "$holder"; do :; done
-for command in 'get held a' 'scan held' 'verify held' 'put held a 2' 'load held one.tsv' 'destroy --yes held'; do
+cat many.tsv many.tsv >&9 # more than a batch, so that when all is taken a batch is in the store
+for command in 'put held a 2' 'delete held a' 'compact held' 'checkpoint held copy' 'load held one.tsv' \
+    'destroy --yes held'; do
     # shellcheck disable=SC2086
     expect 3 $command
     said ': held is open elsewhere$'
 done
+no_file copy
+expect 0 get held 00000007
+printed 'value 7'
+expect 0 scan --to=00000002 held
+printed '00000000	value 0
+00000001	value 1'
+for command in 'dump held' 'get --trace held 00000007' 'stats held' 'stats --json held' 'verify held'; do
+    # shellcheck disable=SC2086
+    expect 0 $command
+done
+expect 1 get held a
+printf 'a\t1\n' >&9
+kill -0 "$holder" || problem "the first opener has gone: $(cat held.err)"
 exec 9>&-
 wait "$holder" || problem "the first opener failed: $(cat held.err)"
 expect 0 get held a
 printed 1
+
+# So is who may not write: another user, a medium that is read-only.
+if [ "$(id -u)" = 0 ] && setpriv --reuid=65534 --clear-groups test -x "$TAMIS" -a -r held/CURRENT 2>err; then
+    as_nobody()
+    {
+        code=0
+        setpriv --reuid=65534 --clear-groups "$TAMIS" "$@" >out 2>err || code=$?
+    }
+    for command in 'get held a' 'scan held' 'dump held' 'stats held' 'verify held'; do
+        # shellcheck disable=SC2086
+        as_nobody $command
+        [ "$code" = 0 ] || problem "$command without the right to write: exit code $code: $(cat err)"
+    done
+    for command in 'put held b 2' 'delete held a' 'compact held' 'checkpoint held copy' 'destroy --yes held'; do
+        # shellcheck disable=SC2086
+        as_nobody $command
+        [ "$code" = 3 ] || problem "$command without the right to write: exit code $code"
+        said 'held.*Permission denied'
+    done
+fi
 
 # A dump must not take the place of a file of the store that it reads.
 for file in held/CURRENT held/LOCK held/MANIFEST-000001 ./held/../held/000001.sst "$(pwd)/held/000001.wal"; do

@@ -106,10 +106,14 @@ write_csv(FILE *out, bool hex, tamis_slice bytes)
         return;
     }
     putc('"', out);
-    for (; at < end; at++) {
-        if (*at == '"')
+    while (at < end) { // in runs, each but the last with the quote that ends it
+        const char *quote = memchr(at, '"', (size_t)(end - at));
+        size_t length = quote != NULL ? (size_t)(quote - at) + 1 : (size_t)(end - at);
+
+        fwrite(at, 1, length, out);
+        if (quote != NULL)
             putc('"', out);
-        putc(*at, out);
+        at += length;
     }
     putc('"', out);
 }

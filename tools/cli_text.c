@@ -72,23 +72,6 @@ printable_length(const unsigned char *at, size_t left)
     return length > 0 && is_control(at) ? 0 : length;
 }
 
-bool
-cli_is_utf8(tamis_slice bytes)
-{
-    const unsigned char *at = bytes.data;
-    size_t left = bytes.length;
-
-    while (left > 0) {
-        size_t length = utf8_length(at, left);
-
-        if (length == 0)
-            return false;
-        at += length;
-        left -= length;
-    }
-    return true;
-}
-
 /* Bytes at `at` that stand for themselves: the common case, written in one piece. */
 static size_t
 plain_length(const unsigned char *at, size_t left)
@@ -98,6 +81,25 @@ plain_length(const unsigned char *at, size_t left)
     while (length < left && at[length] >= 0x20 && at[length] < 0x7f && at[length] != '\\')
         length++;
     return length;
+}
+
+bool
+cli_is_utf8(tamis_slice bytes)
+{
+    const unsigned char *at = bytes.data;
+    size_t left = bytes.length;
+
+    while (left > 0) {
+        size_t length = plain_length(at, left);
+
+        if (length == 0)
+            length = utf8_length(at, left);
+        if (length == 0)
+            return false;
+        at += length;
+        left -= length;
+    }
+    return true;
 }
 
 static void
@@ -245,8 +247,17 @@ cli_write_json_string(FILE *out, tamis_slice text)
 
     putc('"', out);
     while (at < end) {
-        size_t length = utf8_length(at, (size_t)(end - at));
+        size_t length = plain_length(at, (size_t)(end - at)); // a run, in one piece but for quotes
+        const unsigned char *quote = length > 0 ? memchr(at, '"', length) : NULL;
 
+        if (quote != NULL)
+            length = (size_t)(quote - at);
+        if (length > 0) {
+            fwrite(at, 1, length, out);
+            at += length;
+            continue;
+        }
+        length = utf8_length(at, (size_t)(end - at));
         if (length == 0) {
             fputs("\\ufffd", out);
             length = 1;

@@ -159,7 +159,8 @@ run(const struct cli_arguments *arguments)
         return cli_fail_usage(
             "--hex goes with tsv and csv; the names in jsonl say what is hexadecimal");
     if (arguments->format == CLI_FORMAT_JSONL && !cli_json_is_built())
-        return cli_fail_usage("--format=jsonl: this build reads no JSON; tsv or csv");
+        return cli_fail_usage(
+            "--format=jsonl: this build reads no JSON, since Jansson was missing; tsv or csv");
     // The input first: a wrong name must not leave an empty store behind.
     loading.reader.input = cli_open_input(arguments->operands[1].data);
     if (loading.reader.input == NULL)

@@ -177,7 +177,8 @@ int cli_fail_at(const char *path, const char *message);
 
 /* What a command does to a store. */
 enum cli_access {
-    CLI_READS,  // beside a writer and where nothing can be written, too: read-only then
+    CLI_READS,  // changes no byte, is in no writer's way, and works where nothing can be written
+    CLI_SHOWS,  // as CLI_WRITES, so that what the log holds becomes tables; or else as CLI_READS
     CLI_WRITES, // a store that is there
     CLI_MAKES,  // and makes one that is missing
 };

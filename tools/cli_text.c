@@ -381,9 +381,10 @@ cli_open(const struct cli_arguments *arguments, enum cli_access access, tamis_db
     tamis_status status;
 
     options.create_if_missing = access == CLI_MAKES;
+    options.read_only = access == CLI_READS;
     options.logger = &logger;
     status = tamis_open(cli_path(arguments), &options, db_out, &err);
-    if (access == CLI_READS && may_be_read_all_the_same(status, &err)) {
+    if (access == CLI_SHOWS && may_be_read_all_the_same(status, &err)) {
         options.read_only = true;
         status = tamis_open(cli_path(arguments), &options, db_out, &err);
     }

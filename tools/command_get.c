@@ -315,7 +315,7 @@ run(const struct cli_arguments *arguments)
         if (input == NULL)
             return CLI_FAILED;
     }
-    code = cli_open(arguments, CLI_READS, &db);
+    code = cli_open(arguments, arguments->trace ? CLI_SHOWS : CLI_READS, &db);
     if (code == CLI_OK) {
         if (input != NULL)
             code = get_many(db, input, arguments);

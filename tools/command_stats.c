@@ -100,7 +100,7 @@ run(const struct cli_arguments *arguments)
 
     if (arguments->json && arguments->files)
         return cli_fail_usage("--json or --files, not both");
-    code = cli_open(arguments, CLI_READS, &db);
+    code = cli_open(arguments, CLI_SHOWS, &db);
     if (code != CLI_OK)
         return code;
     tamis_stats_init(&stats);

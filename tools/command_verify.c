@@ -28,7 +28,7 @@ run(const struct cli_arguments *arguments)
     tamis_status status;
     tamis_db *db;
     char size[32];
-    int code = cli_open(arguments, CLI_READS, &db);
+    int code = cli_open(arguments, CLI_SHOWS, &db);
 
     if (code != CLI_OK)
         return code;

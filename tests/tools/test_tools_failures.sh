@@ -136,6 +136,39 @@ if [ "$(id -u)" = 0 ] && setpriv --reuid=65534 --clear-groups test -x "$TAMIS" -
     done
 fi
 
+# Who reads changes nothing and is in no writer's way; it shows the store as it was. A fifo that nobody empties keeps it open.
+cp -R many walked
+expect 0 put walked a 1 # in the log
+find walked -printf '%p %s %T@\n' | sort >before
+cksum walked/* >>before
+for command in 'get walked a' 'scan --count walked' 'dump walked out.tsv' 'get --keys-from=out.tsv --count walked'; do
+    code=0
+    # shellcheck disable=SC2086
+    "$TAMIS" $command >out 2>err || code=$?
+    [ "$code" -le 1 ] || problem "$command: exit code $code: $(cat err)"
+    find walked -printf '%p %s %T@\n' | sort >after
+    cksum walked/* >>after
+    cmp -s before after || problem "$command changed the store: $(diff before after)"
+done
+mkfifo drain
+"$TAMIS" dump walked >drain 2>dump.err &
+reader=$!
+exec 8<drain
+IFS= read -r first <&8
+[ "$first" = '00000000	value 0' ] || problem "dump began with '$first'"
+expect 0 put walked b 2
+expect 0 delete walked 00019999
+expect 0 compact walked
+expect 1 get walked 00019999
+expect 3 destroy --yes walked
+said ': walked is open elsewhere$'
+cat <&8 >rest
+exec 8<&-
+wait "$reader" || problem "dump: $(cat dump.err)"
+[ "$(wc -l <rest)" = 20000 ] || problem "dump wrote $(wc -l <rest) lines after the first one"
+[ "$(tail -n 2 rest)" = '00019999	value 19999
+a	1' ] || problem "dump ended with '$(tail -n 2 rest)'"
+
 # A dump must not take the place of a file of the store that it reads.
 for file in held/CURRENT held/LOCK held/MANIFEST-000001 ./held/../held/000001.sst "$(pwd)/held/000001.wal"; do
     expect 2 dump held "$file"

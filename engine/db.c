@@ -154,7 +154,7 @@ create_handle(const char *path, const tamis_options *options, const struct tm_ru
     status = tm_slots_init(&db->slots, &db->env, err);
     if (status != TAMIS_OK)
         return status;
-    db->cache = tm_cache_create(&db->env, options->block_cache_bytes);
+    db->cache = tm_cache_create(&db->env, options->block_cache_bytes, options->block_bytes);
     if (db->cache == NULL)
         return TM_NO_MEMORY(err, 1);
     init_policy(db);

@@ -9,6 +9,7 @@
  *   K1  tm_cache_bytes() never passes the capacity, bookkeeping included. Blocks that users still hold after
  *       their eviction are theirs, and no longer counted here.
  *   K2  A block never changes once it has been offered, so whoever holds a reference reads without a lock.
+ *   K3  A hit takes no lock, allocates nothing, and writes only where the block stands.
  *
  * Threads  every function of a cache may run beside every other, tm_cache_destroy() excepted.
  * Not here: reading and verifying (codec.h).
@@ -24,6 +25,7 @@ struct tm_cache;
 
 struct tm_block {
     const struct tm_env *env; // where the memory goes back to
+    struct tm_block *next_evicted; // the cache's own, on the way out
     _Atomic uint32_t references;
     uint32_t length;    // bytes in data
     uint32_t allocated; // bytes of data as allocated; a block stored raw has its trailer behind length
@@ -36,7 +38,7 @@ struct tm_block *tm_block_create(const struct tm_env *env, size_t length);
 static inline void
 tm_block_ref(struct tm_block *block)
 {
-    // Whoever refs has a reference already, or the lock of the shard that has one: nothing to order.
+    // Whoever refs has a reference already, or keeps the cache from giving up its own (K4): nothing to order.
     atomic_fetch_add_explicit(&block->references, 1, memory_order_relaxed);
 }
 
@@ -48,11 +50,19 @@ void tm_block_unref(struct tm_block *block);
  *
  * @param env             borrowed; outlives the cache
  * @param capacity_bytes  bound of blocks and bookkeeping together; too little for one block: keeps nothing
+ * @param block_bytes     what most blocks have: it decides how many places there are. Where blocks are much smaller, places run out
+ *                        before bytes do
  * @return                NULL when there is no memory
  */
-struct tm_cache *tm_cache_create(const struct tm_env *env, uint64_t capacity_bytes);
+struct tm_cache *tm_cache_create(const struct tm_env *env, uint64_t capacity_bytes,
+                                 size_t block_bytes);
 /** Every block must have been let go by its users. NULL allowed. */
 void tm_cache_destroy(struct tm_cache *cache);
+/* What a tm_cache_get() to come will look at, on its way into the processor's cache: first where blocks are found, then what a
+ * search in the block looks at first. Nothing is counted, no mark is set. */
+void tm_cache_prefetch_place(struct tm_cache *cache, uint64_t data_id, uint64_t offset);
+void tm_cache_prefetch_block(struct tm_cache *cache, uint64_t data_id, uint64_t offset);
+
 /** A reference to the block, or NULL. */
 struct tm_block *tm_cache_get(struct tm_cache *cache, uint64_t data_id, uint64_t offset);
 /**

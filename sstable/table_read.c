@@ -453,6 +453,23 @@ tm_table_load_block(struct tm_table *table, size_t number, bool fill_cache,
     return TAMIS_OK;
 }
 
+size_t
+tm_table_prefetch_place(const struct tm_table *table, tamis_slice key)
+{
+    size_t number = tm_index_find(&table->index, key);
+
+    if (table->cache != NULL && number < table->index.count)
+        tm_cache_prefetch_place(table->cache, table->footer.data_id, table->index.offsets[number]);
+    return number;
+}
+
+void
+tm_table_prefetch_block(const struct tm_table *table, size_t number)
+{
+    if (table->cache != NULL && number < table->index.count)
+        tm_cache_prefetch_block(table->cache, table->footer.data_id, table->index.offsets[number]);
+}
+
 /* READ PATH 6/8   from the candidates whose filter said "maybe" (engine/read.c)
  *                 next tm_block_search (sstable/block_read.c) */
 tamis_status

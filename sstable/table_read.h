@@ -89,6 +89,14 @@ TAMIS_NODISCARD tamis_status tm_table_separator(const struct tm_table *table, si
 uint64_t tm_table_approximate_offset(const struct tm_table *table, tamis_slice key);
 
 /**
+ * Start loading what tm_table_search() will look at, if it is cached: first the place in the cache of the block that may have
+ * `key`, whose number is returned; then, when that is there, the head of block `number`. Numbers beyond the last block are
+ * allowed. Nothing is counted.
+ */
+size_t tm_table_prefetch_place(const struct tm_table *table, tamis_slice key);
+void tm_table_prefetch_block(const struct tm_table *table, size_t number);
+
+/**
  * Find the newest version of `key` that is not newer than `sequence`. Does not ask the filter: the caller has.
  *
  * @param hash   of `key` under tm_table_hash_seed()

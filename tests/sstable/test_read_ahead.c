@@ -226,7 +226,7 @@ START_TEST(random_walks_both_ways_stand_where_the_list_says)
     struct rng rng = rng_from(rng_seed("walks that read ahead", 62));
 
     for (unsigned round = 0; round < 2; round++) {
-        struct tm_cache *cache = round == 0 ? NULL : tm_cache_create(&shelf.env, 256 << 10);
+        struct tm_cache *cache = round == 0 ? NULL : tm_cache_create(&shelf.env, 256 << 10, 4096);
         struct tm_iter *iter;
 
         tm_table_close(table);
@@ -256,7 +256,7 @@ END_TEST
 
 START_TEST(cached_blocks_are_not_read_and_blocks_of_windows_are_cached)
 {
-    struct tm_cache *cache = tm_cache_create(&shelf.env, 4 << 20);
+    struct tm_cache *cache = tm_cache_create(&shelf.env, 4 << 20, 4096);
     size_t half = table->index.count / 2;
     struct tm_iter *iter;
 

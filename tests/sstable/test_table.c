@@ -586,7 +586,7 @@ START_TEST(a_block_that_is_cached_is_not_read_again)
 {
     struct rng rng = rng_from(51);
     struct tm_table_options options = shelf_options(512);
-    struct tm_cache *cache = tm_cache_create(&shelf.env, 1 << 20);
+    struct tm_cache *cache = tm_cache_create(&shelf.env, 1 << 20, 4096);
     struct tm_table *table;
     uint64_t calls;
     tamis_error err;
@@ -612,7 +612,7 @@ START_TEST(a_walk_fills_the_cache_only_if_told_to)
 {
     struct rng rng = rng_from(52);
     struct tm_table_options options = shelf_options(512);
-    struct tm_cache *cache = tm_cache_create(&shelf.env, 1 << 20);
+    struct tm_cache *cache = tm_cache_create(&shelf.env, 1 << 20, 4096);
     uint64_t empty = tm_cache_bytes(cache);
     struct tm_table *table;
     tamis_error err;
@@ -722,7 +722,7 @@ whole_life(tamis_error *err)
         return status;
     identity = identity_of(&facts);
     tm_table_facts_release(&shelf.env, &facts);
-    cache = tm_cache_create(&shelf.env, 1 << 16);
+    cache = tm_cache_create(&shelf.env, 1 << 16, 4096);
     if (cache == NULL)
         return TAMIS_NO_MEMORY;
     status = tm_table_open(&shelf.env, shelf.dir, "t.sst", &identity, cache, NULL, &table, err);

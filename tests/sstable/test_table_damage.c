@@ -380,7 +380,7 @@ START_TEST(damage_behind_an_open_table_is_found_by_verifying_it)
                                sample.footer.properties_offset, sample.size - 100};
 
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        struct tm_cache *cache = tm_cache_create(&shelf.env, 1 << 20);
+        struct tm_cache *cache = tm_cache_create(&shelf.env, 1 << 20, 4096);
         uint8_t *file = copy_bytes(sample.file, sample.size);
         struct tm_table *table;
         tamis_error err;

@@ -7,7 +7,7 @@
  *     memtable hit     memory has it
  *     memtable miss    memory alone is asked, and has it not
  *
- * Hits are copied into a buffer of the reader's, and, as rows of their own, pinned and released. Each with one thread and
+ * Hits are copied into a buffer of the reader's, and, as rows of their own, pinned and released; "many" are 32 keys at once. Each with one thread and
  * with several, on keys that are drawn beforehand, so that drawing costs nothing here; each answer is checked. Public
  * header only.
  */
@@ -24,6 +24,7 @@ enum {
     KEY_BYTES = 16,
     VALUE_BYTES = 100,
     THREADS_MAX = 64,
+    MANY_KEYS = 32, // of one tamis_multi_get()
 };
 
 static struct {
@@ -141,12 +142,14 @@ fill(tamis_db *db, uint64_t count)
 
 /* ---- Reading -------------------------------------------------------------------------------------- */
 
+enum how { COPIED, PINNED, MANY };
+
 struct reader {
     tamis_db *db;
     char *keys;
     uint64_t count;
     tamis_status expected;
-    bool is_pinned;
+    enum how how;
     pthread_t thread;
 };
 
@@ -159,7 +162,7 @@ read_one(const struct reader *reader, tamis_slice key, size_t *length)
     tamis_status status;
     tamis_error err;
 
-    if (!reader->is_pinned)
+    if (reader->how == COPIED)
         return tamis_get(reader->db, NULL, key, buffer, sizeof buffer, length, &err);
     status = tamis_get_pinned(reader->db, NULL, key, &pinned, &err);
     *length = pinned.value.length;
@@ -167,20 +170,48 @@ read_one(const struct reader *reader, tamis_slice key, size_t *length)
     return status;
 }
 
+static void
+check(const struct reader *reader, tamis_status status, size_t length)
+{
+    if (status == reader->expected && (status != TAMIS_OK || length == VALUE_BYTES))
+        return;
+    fprintf(stderr, "tamis-bench-read: expected %s, found %s\n",
+            tamis_status_name(reader->expected), tamis_status_name(status));
+    exit(1);
+}
+
+static void
+read_many(const struct reader *reader, const char *keys, size_t count)
+{
+    tamis_lookup lookups[MANY_KEYS];
+    tamis_error err;
+
+    for (size_t i = 0; i < count; i++)
+        lookups[i].key = (tamis_slice){keys + i * KEY_BYTES, KEY_BYTES};
+    if (tamis_multi_get(reader->db, NULL, lookups, count, &err) != TAMIS_OK)
+        die(&err);
+    for (size_t i = 0; i < count; i++) {
+        check(reader, lookups[i].status, lookups[i].value.value.length);
+        tamis_pinned_release(&lookups[i].value);
+    }
+}
+
 static void *
 read_all(void *arg)
 {
     struct reader *reader = arg;
+    uint64_t step = reader->how == MANY ? MANY_KEYS : 1;
 
-    for (uint64_t i = 0; i < reader->count; i++) {
-        tamis_slice key = {reader->keys + i * KEY_BYTES, KEY_BYTES};
-        size_t length = 0;
-        tamis_status status = read_one(reader, key, &length);
+    for (uint64_t i = 0; i < reader->count; i += step) {
+        const char *key = reader->keys + i * KEY_BYTES;
 
-        if (status != reader->expected || (status == TAMIS_OK && length != VALUE_BYTES)) {
-            fprintf(stderr, "tamis-bench-read: expected %s, found %s\n",
-                    tamis_status_name(reader->expected), tamis_status_name(status));
-            exit(1);
+        if (reader->how == MANY) {
+            read_many(reader, key, reader->count - i < step ? reader->count - i : step);
+        } else {
+            size_t length = 0;
+            tamis_status status = read_one(reader, (tamis_slice){key, KEY_BYTES}, &length);
+
+            check(reader, status, length);
         }
     }
     return NULL;
@@ -222,14 +253,14 @@ compare_doubles(const void *a, const void *b)
 }
 
 static void
-run(const char *what, tamis_db *db, uint64_t key_count, bool missing, bool is_pinned)
+run(const char *what, tamis_db *db, uint64_t key_count, bool missing, enum how how)
 {
     struct reader readers[THREADS_MAX];
     double one[64], many[64];
 
     for (unsigned i = 0; i < settings.thread_count; i++) {
         readers[i].db = db;
-        readers[i].is_pinned = is_pinned;
+        readers[i].how = how;
         draw_keys(&readers[i], key_count, missing, settings.seed + 1000 * (i + 1));
     }
     (void)measure(readers, settings.thread_count); // what is read comes into the cache
@@ -301,17 +332,21 @@ main(int argc, char **argv)
     fill(db, settings.key_count);
     if (tamis_flush(db, &err) != TAMIS_OK || tamis_wait_idle(db, &err) != TAMIS_OK)
         die(&err);
-    run("miss", db, settings.key_count, true, false);
-    run("cached hit", db, settings.key_count, false, false);
-    run("   pinned", db, settings.key_count, false, true);
+    run("miss", db, settings.key_count, true, COPIED);
+    run("   many", db, settings.key_count, true, MANY);
+    run("cached hit", db, settings.key_count, false, COPIED);
+    run("   pinned", db, settings.key_count, false, PINNED);
+    run("   many", db, settings.key_count, false, MANY);
     close_store(db, "bench_read.db");
 
     memtable_keys = settings.key_count < 480000 ? settings.key_count : 480000;
-    db = open_store("bench_read.db", UINT64_C(1) << 30);
+    db = open_store("bench_read.db", UINT64_C(128) << 20);
     fill(db, memtable_keys);
-    run("memtable hit", db, memtable_keys, false, false);
-    run("   pinned", db, memtable_keys, false, true);
-    run("memtable miss", db, memtable_keys, true, false);
+    run("memtable hit", db, memtable_keys, false, COPIED);
+    run("   pinned", db, memtable_keys, false, PINNED);
+    run("   many", db, memtable_keys, false, MANY);
+    run("memtable miss", db, memtable_keys, true, COPIED);
+    run("   many", db, memtable_keys, true, MANY);
     close_store(db, "bench_read.db");
     return 0;
 }

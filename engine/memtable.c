@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * engine/memtable.c -- a tree of records (memtable_tree.h) and a list of range tombstones, in one arena.
+ * engine/memtable.c -- a tree of records (memtable_tree.h) and a list of range tombstones, in one arena, and a filter of the keys.
  *
  *     ranges ---> set of 1 ---> set of 4 ---> set of 8 --> NULL       (after 13 range tombstones, M3)
  *
@@ -12,11 +12,26 @@
 #include <assert.h>
 #include <stdatomic.h>
 
+#include <tamis/filter.h>
+
 #include "engine/memtable_tree.h"
+#include "filter/hash.h"
+
+enum {
+    // The filter is planned for entries of this size, nodes included, at so many bits a key. It is to stay in the cache: 64 MiB
+    // get 420 KB. Entries a quarter as large give a rate of some 10 per cent.
+    PLANNED_ENTRY_BYTES = 200,
+    FILTER_BITS_PER_KEY = 10,
+    WORD_BITS = 64,
+};
 
 struct tm_memtable {
     // Immutable after creation
     const struct tm_env *env;
+    uint64_t hash_seed;
+    tamis_filter filter; // its body is the words below
+    void *filter_memory;
+    uint64_t filter_bytes; // as allocated
 
     // Owned by the writer
     uint64_t sequence_last; // of the newest entry
@@ -25,24 +40,56 @@ struct tm_memtable {
     // Written by the writer, read by all
     struct tm_arena arena;
     struct tm_tree tree;
+    _Atomic uint64_t *filter_words; // a line of the cache, 64 bytes, holds all of a key
     _Atomic uint64_t entry_count;
     _Atomic(const struct tm_range_set *) ranges;
 
     _Atomic uint32_t references;
 };
 
+/* A blk512 filter without keys. False: no memory. */
+static bool
+make_filter(struct tm_memtable *memtable, uint64_t size_bytes)
+{
+    tamis_filter_geometry geometry;
+    uint8_t *memory;
+
+    if (!tamis_filter_plan(TAMIS_FILTER_BLK512, 1 + size_bytes / PLANNED_ENTRY_BYTES,
+                           FILTER_BITS_PER_KEY, &geometry))
+        return false;
+    memtable->filter_bytes = geometry.body_bytes + TM_ARENA_LINE_BYTES;
+    memory = tm_alloc_zeroed(memtable->env, (size_t)memtable->filter_bytes);
+    if (memory == NULL)
+        return false;
+    memtable->filter_memory = memory;
+    memory += -(uintptr_t)memory % TM_ARENA_LINE_BYTES;
+    memtable->filter_words = (_Atomic uint64_t *)(void *)memory;
+    memtable->filter = (tamis_filter){
+        .body = memory,
+        .lines_a = geometry.lines_a,
+        .kind = TAMIS_FILTER_BLK512,
+        .probes_a = (uint8_t)geometry.probes_a,
+    };
+    return true;
+}
+
 struct tm_memtable *
-tm_memtable_create(const struct tm_env *env)
+tm_memtable_create(const struct tm_env *env, uint64_t hash_seed, uint64_t size_bytes)
 {
     struct tm_memtable *memtable = tm_alloc_zeroed(env, sizeof *memtable);
 
     if (memtable == NULL)
         return NULL;
     memtable->env = env;
+    memtable->hash_seed = hash_seed;
     memtable->arena.env = env;
     memtable->tree.order = &env->order;
     memtable->tree.arena = &memtable->arena;
     atomic_init(&memtable->references, 1);
+    if (!make_filter(memtable, size_bytes)) {
+        tm_release(env, memtable, sizeof *memtable);
+        return NULL;
+    }
     return memtable;
 }
 
@@ -61,7 +108,56 @@ tm_memtable_unref(struct tm_memtable *memtable)
     if (atomic_fetch_sub_explicit(&memtable->references, 1, memory_order_acq_rel) > 1)
         return;
     tm_arena_release(&memtable->arena);
+    tm_release(memtable->env, memtable->filter_memory, (size_t)memtable->filter_bytes);
     tm_release(memtable->env, memtable, sizeof *memtable);
+}
+
+/* ---- Filter ---------------------------------------------------------------------------------------- */
+
+/* Where the bits of a key are is for filter/ to say; that they are set and asked word by word is because a reader may ask
+ * for other keys of the same line meanwhile. */
+
+static void
+filter_add(struct tm_memtable *memtable, uint64_t hash)
+{
+    uint64_t positions[TAMIS_FILTER_POSITIONS_MAX];
+    uint32_t count = tamis_filter_positions(&memtable->filter, hash, positions);
+
+    for (uint32_t i = 0; i < count; i++) {
+        _Atomic uint64_t *word = &memtable->filter_words[positions[i] / WORD_BITS];
+
+        atomic_store_explicit(word,
+                              atomic_load_explicit(word, memory_order_relaxed) |
+                                  (uint64_t)1 << positions[i] % WORD_BITS,
+                              memory_order_relaxed); // one writer
+    }
+}
+
+/* Keys of different bytes that are equal have different hashes: nothing is known then. */
+bool
+tm_memtable_may_contain(const struct tm_memtable *memtable, uint64_t hash)
+{
+    uint64_t positions[TAMIS_FILTER_POSITIONS_MAX];
+    uint32_t count;
+
+    if (atomic_load_explicit(&memtable->tree.root, memory_order_relaxed) == NULL)
+        return false; // no line is touched for a memtable that is empty
+    if (tm_order_merges_keys(&memtable->env->order))
+        return true;
+    count = tamis_filter_positions(&memtable->filter, hash, positions);
+    for (uint32_t i = 0; i < count; i++)
+        if ((atomic_load_explicit(&memtable->filter_words[positions[i] / WORD_BITS],
+                                  memory_order_relaxed) >>
+                 positions[i] % WORD_BITS &
+             1) == 0)
+            return false;
+    return true;
+}
+
+void
+tm_memtable_prefetch(const struct tm_memtable *memtable, uint64_t hash)
+{
+    tamis_filter_prefetch(&memtable->filter, hash);
 }
 
 /* ---- Writing --------------------------------------------------------------------------------------- */
@@ -135,10 +231,13 @@ tm_memtable_add(struct tm_memtable *memtable, const struct tm_entry *entry)
     assert(count == 0 || entry->sequence > memtable->sequence_last);
     assert(entry->key.length <= TAMIS_KEY_BYTES_MAX);
     assert(entry->value.length <= TAMIS_VALUE_BYTES_MAX);
-    if (entry->kind == TM_KIND_DELETE_RANGE)
+    if (entry->kind == TM_KIND_DELETE_RANGE) {
         add_range(memtable, entry);
-    else
+    } else {
+        filter_add(memtable,
+                   tm_hash64(entry->key.data, entry->key.length, memtable->hash_seed)); // M4
         tm_tree_add(&memtable->tree, entry);
+    }
     memtable->sequence_last = entry->sequence;
     atomic_store_explicit(&memtable->entry_count, count + 1, memory_order_relaxed);
 }
@@ -152,11 +251,12 @@ tm_memtable_ranges(const struct tm_memtable *memtable)
 }
 
 void
-tm_memtable_get(const struct tm_memtable *memtable, tamis_slice key, uint64_t sequence,
-                struct tm_memtable_found *found)
+tm_memtable_get(const struct tm_memtable *memtable, tamis_slice key, uint64_t hash,
+                uint64_t sequence, struct tm_memtable_found *found)
 {
-    const struct tm_record *record = tm_tree_find(&memtable->tree, key);
     uint64_t cover = tm_range_set_cover(tm_memtable_ranges(memtable), key, sequence);
+    const struct tm_record *record =
+        tm_memtable_may_contain(memtable, hash) ? tm_tree_find(&memtable->tree, key) : NULL; // M4
 
     memset(found, 0, sizeof *found);
     if (record != NULL)
@@ -184,7 +284,7 @@ tm_memtable_approximate_bytes(const struct tm_memtable *memtable, const tamis_sl
 uint64_t
 tm_memtable_bytes(const struct tm_memtable *memtable)
 {
-    return sizeof *memtable + tm_arena_bytes(&memtable->arena);
+    return sizeof *memtable + memtable->filter_bytes + tm_arena_bytes(&memtable->arena);
 }
 
 uint64_t

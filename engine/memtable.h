@@ -12,6 +12,7 @@
  *   M3  Range tombstones stand in sets linked from newer to older. The k-th one makes a set of 2^z ranges, z the zeros at the
  *       end of k in binary, out of itself and the sets of 1, 2, 4, ... ranges: there are never more than log2(k) sets,
  *       none ever changes, and a range is copied log2(k) times.
+ *   M4  A key's bits are in the filter before the key can be met, so "no" is certain for all that a reader may see.
  */
 #ifndef TM_ENGINE_MEMTABLE_H
 #define TM_ENGINE_MEMTABLE_H
@@ -27,8 +28,15 @@ struct tm_memtable_found {
     tamis_slice value; // TM_FOUND: valid as long as a reference to the memtable is held
 };
 
-/** One reference. NULL when there is no memory. `env` is borrowed and outlives the memtable. */
-struct tm_memtable *tm_memtable_create(const struct tm_env *env);
+/**
+ * One reference. NULL when there is no memory.
+ *
+ * @param env         borrowed; outlives the memtable
+ * @param hash_seed   of the hashes that lookups bring
+ * @param size_bytes  what it is expected to hold: plans the filter. More than that is held, too, with more "maybe"
+ */
+struct tm_memtable *tm_memtable_create(const struct tm_env *env, uint64_t hash_seed,
+                                       uint64_t size_bytes);
 void tm_memtable_ref(struct tm_memtable *memtable);
 void tm_memtable_unref(struct tm_memtable *memtable); // any thread; NULL allowed; the last one frees
 
@@ -48,9 +56,18 @@ TAMIS_NODISCARD tamis_status tm_memtable_reserve(struct tm_memtable *memtable, s
 /** Copy the entry in; a TM_KIND_DELETE_RANGE goes to the range tombstones. Reserved for before (M2, asserted). Sequences ascend (asserted). The one writer. */
 void tm_memtable_add(struct tm_memtable *memtable, const struct tm_entry *entry);
 
-/** Newest version of `key` not newer than `sequence`; TM_DELETED when a range tombstone is newer still. Any thread. */
-void tm_memtable_get(const struct tm_memtable *memtable, tamis_slice key, uint64_t sequence,
-                     struct tm_memtable_found *found);
+/** Start loading the line of the filter that a lookup will ask. Any thread. */
+void tm_memtable_prefetch(const struct tm_memtable *memtable, uint64_t hash);
+
+/** What the filter says: false is certain. Range tombstones are not in it. Any thread. */
+bool tm_memtable_may_contain(const struct tm_memtable *memtable, uint64_t hash);
+
+/**
+ * Newest version of `key` not newer than `sequence`; TM_DELETED when a range tombstone is newer still. `hash` is that of the
+ * key under the memtable's seed. Any thread.
+ */
+void tm_memtable_get(const struct tm_memtable *memtable, tamis_slice key, uint64_t hash,
+                     uint64_t sequence, struct tm_memtable_found *found);
 
 /** The range tombstones: a list of sets, NULL when there are none. Valid as long as the memtable. Any thread. */
 const struct tm_range_set *tm_memtable_ranges(const struct tm_memtable *memtable);

@@ -388,13 +388,20 @@ tm_leaf_enter_next(struct tm_leaf *leaf, const struct tm_tree *tree)
     return high != NULL && tm_leaf_enter_at(leaf, tree, tm_record_key(high)); // T3
 }
 
+/* While a leaf is being split, its right part can be met in the parent beside the whole of what both come from (T3): what the
+ * right part has is left out here. */
 bool
 tm_leaf_enter_previous(struct tm_leaf *leaf, const struct tm_tree *tree)
 {
     const struct tm_record *low = leaf->node->low;
 
-    return low != NULL &&
-           enter(leaf, tree, find_leaf(tree, tm_pieces_chosen(), tm_record_key(low), true));
+    if (low == NULL ||
+        !enter(leaf, tree, find_leaf(tree, tm_pieces_chosen(), tm_record_key(low), true)))
+        return false;
+    while (tm_order_compare(tree->order, tm_record_key(leaf->records[leaf->count - 1]),
+                            tm_record_key(low)) >= 0)
+        leaf->count--;
+    return true;
 }
 
 uint32_t

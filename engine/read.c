@@ -15,63 +15,79 @@
  */
 #include <assert.h>
 
-#include "engine/db_internal.h"
+#include "engine/read.h"
 #include "filter/hash.h"
 
-/* Candidates whose filter lines are in flight together: more than any tree at rest has, few enough for the
- * machine's buffers of outstanding misses; a deeper level 0 takes another round. */
-enum { CANDIDATES_MAX = 16 };
+/* ---- Candidates ----------------------------------------------------------------------------------- */
 
-/* Where the search for candidates stands. */
-struct candidate_cursor {
-    const struct tm_version *version;
-    tamis_slice key;
-    uint32_t level;
-    uint32_t index; // of level 0
-    uint64_t skipped_by_range;
-};
-
-/* What a lookup found, and what keeps its bytes where they are. */
-struct answer {
-    enum tm_lookup lookup;
-    uint64_t sequence; // unless absent
-    tamis_slice value;
-    struct tm_block *block;       // a reference, or NULL
-    struct tm_memtable *memtable; // borrowed from the view, or NULL
-};
-
+/* The next table whose range holds the key; NULL: there are no more. */
 static struct tm_file *
-next_candidate(struct candidate_cursor *cursor)
+next_candidate(struct tm_candidates *candidates)
 {
-    const struct tm_level *level = &cursor->version->level[0];
+    const struct tm_level *level = &candidates->version->level[0];
+    const tamis_slice *key = &candidates->key;
 
-    while (cursor->level == 0 && cursor->index < level->file_count) {
-        struct tm_file *file = level->files[cursor->index++];
+    while (candidates->level == 0 && candidates->next_index < level->file_count) {
+        struct tm_file *file = level->files[candidates->next_index++];
 
-        if (tm_file_overlaps(file, &cursor->key, &cursor->key))
+        if (tm_file_overlaps(file, key, key))
             return file;
-        cursor->skipped_by_range++;
+        candidates->skipped_by_range++;
     }
-    while (++cursor->level < TAMIS_LEVEL_COUNT) {
+    while (++candidates->level < TAMIS_LEVEL_COUNT) {
         struct tm_file *file;
 
-        level = &cursor->version->level[cursor->level];
+        level = &candidates->version->level[candidates->level];
         if (level->file_count == 0)
             continue;
-        file = tm_level_find(level, cursor->key);
-        cursor->skipped_by_range += level->file_count - (file != NULL);
+        file = tm_level_find(level, *key);
+        candidates->skipped_by_range += level->file_count - (file != NULL);
         if (file != NULL)
             return file;
     }
     return NULL;
 }
 
-/* The hash under a table's own seed: the store's, unless the table came from elsewhere. */
+/* The key's hash under a table's own seed: the store's, unless the table came from elsewhere. */
 static uint64_t
-hash_for(const tamis_db *db, const struct tm_file *file, tamis_slice key, uint64_t hash)
+hash_for(const tamis_db *db, const struct tm_file *file, const struct tm_candidates *candidates)
 {
     uint64_t seed = tm_table_hash_seed(file->table);
-    return seed == db->hash_seed ? hash : tm_hash64(key.data, key.length, seed);
+
+    return seed == db->hash_seed ? candidates->hash
+                                 : tm_hash64(candidates->key.data, candidates->key.length, seed);
+}
+
+/* READ PATH 4/8: the files whose range holds the key, newest first; all their filter lines are on the way before the first
+ * is looked at. */
+static void
+next_round(const tamis_db *db, struct tm_candidates *candidates)
+{
+    uint32_t count;
+
+    for (count = 0; count < TM_CANDIDATES_MAX; count++) {
+        struct tm_file *file = next_candidate(candidates);
+
+        if (file == NULL)
+            break;
+        candidates->files[count] = file;
+        candidates->hashes[count] = hash_for(db, file, candidates);
+        tamis_filter_prefetch(tm_table_filter(file->table), candidates->hashes[count]);
+    }
+    candidates->count = count;
+}
+
+void
+tm_candidates_begin(const tamis_db *db, const struct tm_pin *pin, tamis_slice key, uint64_t hash,
+                    struct tm_candidates *candidates)
+{
+    candidates->version = pin->view->version;
+    candidates->key = key;
+    candidates->hash = hash;
+    candidates->skipped_by_range = 0;
+    candidates->level = 0;
+    candidates->next_index = 0;
+    next_round(db, candidates);
 }
 
 /* ---- Counts --------------------------------------------------------------------------------------- */
@@ -115,7 +131,7 @@ count_probe(const struct tm_pin *pin, struct tm_file *file, enum probe_end end)
 /* Search one file whose filter said "maybe"; tells whether the filter was right. */
 static tamis_status
 search_file(tamis_db *db, const struct tm_pin *pin, struct tm_file *file, tamis_slice key,
-            uint64_t hash, uint64_t sequence, struct answer *answer, tamis_error *err)
+            uint64_t hash, uint64_t sequence, struct tm_answer *answer, tamis_error *err)
 {
     struct tm_found found;
     tamis_status status;
@@ -135,18 +151,18 @@ search_file(tamis_db *db, const struct tm_pin *pin, struct tm_file *file, tamis_
 
 /* A range tombstone of a place hides what the same place holds of the key before it, and all older places (R1, V3). */
 static void
-apply_cover(struct answer *answer, uint64_t cover)
+apply_cover(struct tm_answer *answer, uint64_t cover)
 {
     if (answer->lookup != TM_ABSENT && answer->sequence > cover)
         return;
     tm_block_unref(answer->block);
-    *answer = (struct answer){.lookup = TM_DELETED, .sequence = cover};
+    *answer = (struct tm_answer){.lookup = TM_DELETED, .sequence = cover};
 }
 
 /* Ask one candidate: its filter, then the table, and its range tombstones whatever the filter said. */
 static tamis_status
 ask_file(tamis_db *db, const struct tm_pin *pin, struct tm_file *file, tamis_slice key,
-         uint64_t hash, uint64_t sequence, bool filters_only, struct answer *answer,
+         uint64_t hash, uint64_t sequence, bool filters_only, struct tm_answer *answer,
          tamis_error *err)
 {
     bool maybe = tamis_filter_may_contain(tm_table_filter(file->table), hash);
@@ -171,51 +187,38 @@ ask_file(tamis_db *db, const struct tm_pin *pin, struct tm_file *file, tamis_sli
 
 /* Ask files until one knows the key. With `filters_only` the first "maybe" ends the search as FOUND. */
 static tamis_status
-search_files(tamis_db *db, const struct tm_pin *pin, tamis_slice key, uint64_t hash,
-             uint64_t sequence, bool filters_only, struct answer *answer, tamis_error *err)
+search_files(tamis_db *db, const struct tm_pin *pin, struct tm_candidates *candidates,
+             uint64_t sequence, bool filters_only, struct tm_answer *answer, tamis_error *err)
 {
-    struct candidate_cursor cursor = {.version = pin->view->version, .key = key};
-    struct tm_file *candidates[CANDIDATES_MAX];
-    uint64_t hashes[CANDIDATES_MAX];
     tamis_status status = TAMIS_OK;
-    uint32_t count;
 
-    do {
-        /* READ PATH 4/8: the files whose range holds the key, newest first; all their filter lines are on the
-         * way before the first is looked at. */
-        for (count = 0; count < CANDIDATES_MAX; count++) {
-            struct tm_file *file = next_candidate(&cursor);
-
-            if (file == NULL)
-                break;
-            candidates[count] = file;
-            hashes[count] = hash_for(db, file, key, hash);
-            tamis_filter_prefetch(tm_table_filter(file->table), hashes[count]);
-        }
+    for (;;) {
         /* READ PATH 5/8: ask the filters, newest to oldest (R1, R2). */
-        for (uint32_t i = 0; i < count && answer->lookup == TM_ABSENT; i++) {
-            status = ask_file(db, pin, candidates[i], key, hashes[i], sequence, filters_only,
-                              answer, err);
-            if (status != TAMIS_OK)
-                goto out;
-        }
-    } while (count == CANDIDATES_MAX && answer->lookup == TM_ABSENT);
-
-out:
-    count_read(pin, &read_counts(db, pin)->tables_skipped_by_range, cursor.skipped_by_range);
+        for (uint32_t i = 0;
+             i < candidates->count && answer->lookup == TM_ABSENT && status == TAMIS_OK; i++)
+            status = ask_file(db, pin, candidates->files[i], candidates->key, candidates->hashes[i],
+                              sequence, filters_only, answer, err);
+        if (status != TAMIS_OK || answer->lookup != TM_ABSENT ||
+            candidates->count < TM_CANDIDATES_MAX)
+            break;
+        next_round(db, candidates);
+    }
+    count_read(pin, &read_counts(db, pin)->tables_skipped_by_range, candidates->skipped_by_range);
     return status;
 }
 
 static void
-search_memtables(tamis_db *db, const struct tm_pin *pin, tamis_slice key, uint64_t sequence,
-                 struct answer *answer)
+search_memtables(tamis_db *db, const struct tm_pin *pin, tamis_slice key, uint64_t hash,
+                 uint64_t sequence, struct tm_answer *answer)
 {
     struct tm_memtable *const memtables[2] = {pin->view->mem, pin->view->imm};
 
+    for (int i = 0; i < 2 && memtables[i] != NULL; i++)
+        tm_memtable_prefetch(memtables[i], hash);
     for (int i = 0; i < 2 && memtables[i] != NULL && answer->lookup == TM_ABSENT; i++) {
         struct tm_memtable_found found;
 
-        tm_memtable_get(memtables[i], key, sequence, &found);
+        tm_memtable_get(memtables[i], key, hash, sequence, &found);
         answer->lookup = found.lookup;
         answer->sequence = found.sequence;
         answer->value = found.value;
@@ -225,31 +228,24 @@ search_memtables(tamis_db *db, const struct tm_pin *pin, tamis_slice key, uint64
         count_read(pin, &read_counts(db, pin)->memtable_hits, 1);
 }
 
-/* The lookup itself, in a pinned view. */
-static tamis_status
-look_up(tamis_db *db, const struct tm_pin *pin, tamis_slice key, uint64_t sequence,
-        bool filters_only, struct answer *answer, tamis_error *err)
+tamis_status
+tm_look_up(tamis_db *db, const struct tm_pin *pin, struct tm_candidates *candidates,
+           uint64_t sequence, bool filters_only, struct tm_answer *answer, tamis_error *err)
 {
-    /* READ PATH 1/8: one hash of the key serves every filter and every tag. */
-    uint64_t hash = tm_hash64(key.data, key.length, db->hash_seed);
-
     memset(answer, 0, sizeof *answer);
     /* READ PATH 3/8: memtables, newest first. */
-    search_memtables(db, pin, key, sequence, answer);
+    search_memtables(db, pin, candidates->key, candidates->hash, sequence, answer);
     if (answer->lookup != TM_ABSENT)
         return TAMIS_OK;
-    return search_files(db, pin, key, hash, sequence, filters_only, answer, err);
+    return search_files(db, pin, candidates, sequence, filters_only, answer, err);
 }
 
-/* Check what a read was given, and pin what it looks at. */
-static tamis_status
-begin_read(tamis_db *db, const tamis_read_options *options, tamis_slice key, struct tm_pin *pin_out,
-           uint64_t *sequence_out, tamis_error *err)
+tamis_status
+tm_begin_read(tamis_db *db, const tamis_read_options *options, struct tm_pin *pin_out,
+              uint64_t *sequence_out, tamis_error *err)
 {
-    tamis_status status = tm_check_key(key, err);
+    tamis_status status = tm_check_process(db, err);
 
-    if (status == TAMIS_OK)
-        status = tm_check_process(db, err);
     if (status != TAMIS_OK)
         return status;
     if (options != NULL && options->struct_size != sizeof *options)
@@ -263,8 +259,8 @@ begin_read(tamis_db *db, const tamis_read_options *options, tamis_slice key, str
 }
 
 /* READ PATH 8/8: the answer. DELETED in the newest place that knows the key is "not found". */
-static tamis_status
-conclude(tamis_db *db, const struct tm_pin *pin, const struct answer *answer)
+tamis_status
+tm_conclude(tamis_db *db, const struct tm_pin *pin, const struct tm_answer *answer)
 {
     struct tm_read_counts *counts = read_counts(db, pin);
 
@@ -275,21 +271,57 @@ conclude(tamis_db *db, const struct tm_pin *pin, const struct answer *answer)
     return TAMIS_OK;
 }
 
+void
+tm_pin_answer(tamis_db *db, const struct tm_answer *answer, tamis_pinned *pinned)
+{
+    pinned->value = answer->value;
+    pinned->owner[0] = db;
+    pinned->owner[1] = answer->block;
+    pinned->owner[2] = answer->memtable;
+    if (answer->memtable != NULL)
+        tm_memtable_ref(answer->memtable);
+}
+
+/* One key, from its checks to its answer; unless a check fails there is a pin to give back. */
+static tamis_status
+read_one(tamis_db *db, const tamis_read_options *options, tamis_slice key, bool filters_only,
+         struct tm_pin *pin_out, struct tm_answer *answer, tamis_error *err)
+{
+    struct tm_candidates candidates;
+    uint64_t sequence;
+    uint64_t hash;
+    tamis_status status = tm_check_key(key, err);
+
+    answer->block = NULL;
+    pin_out->view = NULL;
+    if (status != TAMIS_OK)
+        return status;
+    /* READ PATH 1/8: one hash of the key serves every filter and every tag. */
+    hash = tm_hash64(key.data, key.length, db->hash_seed);
+    status = tm_begin_read(db, options, pin_out, &sequence, err);
+    if (status != TAMIS_OK)
+        return status;
+    tm_candidates_begin(db, pin_out, key, hash, &candidates);
+    return tm_look_up(db, pin_out, &candidates, sequence, filters_only, answer, err);
+}
+
+static void
+end_read(tamis_db *db, const struct tm_pin *pin)
+{
+    if (pin->view != NULL)
+        tm_unpin_read(db, pin);
+}
+
 tamis_status
 tamis_get(tamis_db *db, const tamis_read_options *options, tamis_slice key, void *buffer,
           size_t capacity, size_t *length_out, tamis_error *err)
 {
     struct tm_pin pin;
-    struct answer answer;
-    uint64_t sequence;
-    tamis_status status;
+    struct tm_answer answer;
+    tamis_status status = read_one(db, options, key, false, &pin, &answer, err);
 
-    status = begin_read(db, options, key, &pin, &sequence, err);
-    if (status != TAMIS_OK)
-        return status;
-    status = look_up(db, &pin, key, sequence, false, &answer, err);
     if (status == TAMIS_OK)
-        status = conclude(db, &pin, &answer);
+        status = tm_conclude(db, &pin, &answer);
     if (status == TAMIS_OK) {
         size_t length = answer.value.length < capacity ? answer.value.length : capacity;
 
@@ -298,7 +330,7 @@ tamis_get(tamis_db *db, const tamis_read_options *options, tamis_slice key, void
         *length_out = answer.value.length;
     }
     tm_block_unref(answer.block);
-    tm_unpin_read(db, &pin);
+    end_read(db, &pin);
     return status;
 }
 
@@ -307,29 +339,19 @@ tamis_get_pinned(tamis_db *db, const tamis_read_options *options, tamis_slice ke
                  tamis_pinned *pinned_out, tamis_error *err)
 {
     struct tm_pin pin;
-    struct answer answer;
-    uint64_t sequence;
-    tamis_status status;
+    struct tm_answer answer;
+    tamis_status status = read_one(db, options, key, false, &pin, &answer, err);
 
     memset(pinned_out, 0, sizeof *pinned_out);
-    status = begin_read(db, options, key, &pin, &sequence, err);
-    if (status != TAMIS_OK)
-        return status;
-    status = look_up(db, &pin, key, sequence, false, &answer, err);
     if (status == TAMIS_OK)
-        status = conclude(db, &pin, &answer);
+        status = tm_conclude(db, &pin, &answer);
     if (status == TAMIS_OK) {
-        pinned_out->value = answer.value;
-        pinned_out->owner[0] = db;
-        pinned_out->owner[1] = answer.block;
-        pinned_out->owner[2] = answer.memtable;
-        if (answer.memtable != NULL)
-            tm_memtable_ref(answer.memtable);
+        tm_pin_answer(db, &answer, pinned_out);
         atomic_fetch_add_explicit(&db->live_handles, 1, memory_order_relaxed);
     } else {
         tm_block_unref(answer.block);
     }
-    tm_unpin_read(db, &pin);
+    end_read(db, &pin);
     return status;
 }
 
@@ -351,18 +373,13 @@ tamis_exists(tamis_db *db, const tamis_read_options *options, tamis_slice key, b
              tamis_error *err)
 {
     struct tm_pin pin;
-    struct answer answer;
-    uint64_t sequence;
-    tamis_status status;
+    struct tm_answer answer;
+    tamis_status status = read_one(db, options, key, false, &pin, &answer, err);
 
-    status = begin_read(db, options, key, &pin, &sequence, err);
-    if (status != TAMIS_OK)
-        return status;
-    status = look_up(db, &pin, key, sequence, false, &answer, err);
     if (status == TAMIS_OK)
-        *exists_out = conclude(db, &pin, &answer) == TAMIS_OK;
+        *exists_out = tm_conclude(db, &pin, &answer) == TAMIS_OK;
     tm_block_unref(answer.block);
-    tm_unpin_read(db, &pin);
+    end_read(db, &pin);
     return status;
 }
 
@@ -370,18 +387,13 @@ tamis_status
 tamis_may_exist(tamis_db *db, tamis_slice key, bool *may_exist_out, tamis_error *err)
 {
     struct tm_pin pin;
-    struct answer answer;
-    uint64_t sequence;
-    tamis_status status;
+    struct tm_answer answer;
+    tamis_status status = read_one(db, NULL, key, true, &pin, &answer, err);
 
-    status = begin_read(db, NULL, key, &pin, &sequence, err);
-    if (status != TAMIS_OK)
-        return status;
-    status = look_up(db, &pin, key, sequence, true, &answer, err);
     assert(answer.block == NULL);
     if (status == TAMIS_OK)
         *may_exist_out = answer.lookup == TM_FOUND;
-    tm_unpin_read(db, &pin);
+    end_read(db, &pin);
     return status;
 }
 

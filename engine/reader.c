@@ -87,7 +87,7 @@ load_contents(tamis_db *db, struct loaded *loaded, tamis_error *err)
     status = tm_version_load(db, &loaded->state, db->version, &loaded->version, err);
     if (status != TAMIS_OK)
         return status;
-    loaded->mem = tm_memtable_create(&db->env);
+    loaded->mem = tm_memtable_create(&db->env, db->hash_seed, db->options.write_buffer_bytes);
     if (loaded->mem == NULL)
         return TM_NO_MEMORY(err, 1);
     status = tm_listing_read(&db->env, db->dir, &listing, err);

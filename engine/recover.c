@@ -170,7 +170,7 @@ publish_state(tamis_db *db, tamis_error *err)
 {
     struct tm_view *view;
 
-    db->mem = tm_memtable_create(&db->env);
+    db->mem = tm_memtable_create(&db->env, db->hash_seed, db->options.write_buffer_bytes);
     if (db->mem == NULL)
         return TM_NO_MEMORY(err, sizeof *view);
     view = tm_view_alloc(db);
@@ -312,7 +312,7 @@ spill(struct replay *replay, tamis_error *err)
     }
     tm_outputs_release(db, &outputs);
     tm_memtable_unref(replay->mem);
-    replay->mem = tm_memtable_create(&db->env);
+    replay->mem = tm_memtable_create(&db->env, db->hash_seed, db->options.write_buffer_bytes);
     return replay->mem != NULL ? TAMIS_OK : TM_NO_MEMORY(err, 1);
 }
 
@@ -859,7 +859,7 @@ tm_recover(tamis_db *db, tamis_error *err)
     status = tm_version_load(db, &state, NULL, &db->version, err);
     if (status != TAMIS_OK)
         goto out;
-    replay.mem = tm_memtable_create(&db->env);
+    replay.mem = tm_memtable_create(&db->env, db->hash_seed, db->options.write_buffer_bytes);
     if (replay.mem == NULL) {
         status = TM_NO_MEMORY(err, 1);
         goto out;

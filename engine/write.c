@@ -159,7 +159,8 @@ log_skipped(tamis_db *db, uint64_t next_sequence, tamis_error *err)
 static tamis_status
 rotate(tamis_db *db, tamis_error *err)
 {
-    struct tm_memtable *mem = tm_memtable_create(&db->env);
+    struct tm_memtable *mem =
+        tm_memtable_create(&db->env, db->hash_seed, db->options.write_buffer_bytes);
     struct tm_view *view = tm_view_alloc(db);
     struct tm_wal wal;
     struct tm_wal_start start = {db->wal.number, db->wal.writer.offset, db->last_sequence,

@@ -11,6 +11,7 @@
 
 #include "engine/memtable.h"
 #include "filter/bytes.h"
+#include "filter/hash.h"
 #include "tests/support/check_status.h"
 #include "tests/support/fault_alloc.h"
 #include "tests/support/rng.h"
@@ -34,10 +35,19 @@ tear_down(void)
     ck_assert_uint_eq(atomic_load(&fault.live_bytes), 0);
 }
 
+enum { HASH_SEED = 77 };
+
+static void
+get(const struct tm_memtable *memtable, tamis_slice key, uint64_t sequence,
+    struct tm_memtable_found *found)
+{
+    tm_memtable_get(memtable, key, tm_hash64(key.data, key.length, HASH_SEED), sequence, found);
+}
+
 static struct tm_memtable *
 make_memtable(void)
 {
-    struct tm_memtable *memtable = tm_memtable_create(&env);
+    struct tm_memtable *memtable = tm_memtable_create(&env, HASH_SEED, 1 << 20);
 
     ck_assert_ptr_nonnull(memtable);
     return memtable;
@@ -88,7 +98,7 @@ check_lookup(const struct tm_memtable *memtable, tamis_slice key, uint64_t seque
 {
     struct tm_memtable_found found;
 
-    tm_memtable_get(memtable, key, sequence, &found);
+    get(memtable, key, sequence, &found);
     ck_assert_int_eq(found.lookup, lookup);
     if (lookup == TM_FOUND)
         ck_assert(tm_slice_equal(found.value, tm_slice(value, strlen(value))));
@@ -176,7 +186,7 @@ START_TEST(keys_that_differ_in_length_or_behind_eight_bytes_stay_apart)
         ck_assert(iter->valid);
         ck_assert(tm_slice_equal(iter->entry.key, keys[i]));
         iter->vtable->next(iter);
-        tm_memtable_get(memtable, keys[i], TM_SEQUENCE_MAX, &found);
+        get(memtable, keys[i], TM_SEQUENCE_MAX, &found);
         ck_assert_int_eq(found.lookup, TM_FOUND);
         ck_assert(tm_slice_equal(found.value, keys[i]));
     }
@@ -278,7 +288,7 @@ check_get(const struct tm_memtable *memtable, tamis_slice key, uint64_t sequence
     const struct model_entry *expected = &model.entries[model_seek(key, sequence)];
     struct tm_memtable_found found;
 
-    tm_memtable_get(memtable, key, sequence, &found);
+    get(memtable, key, sequence, &found);
     if (expected == &model.entries[model.count] ||
         !tm_slice_equal(key, tm_slice(expected->key, expected->key_length))) {
         ck_assert_int_eq(found.lookup, TM_ABSENT);
@@ -367,6 +377,37 @@ START_TEST(a_random_memtable_agrees_with_a_sorted_array)
 }
 END_TEST
 
+/* ---- Filter --------------------------------------------------------------------------------------- */
+
+START_TEST(the_filter_has_every_key_and_few_others)
+{
+    enum { SIZE_BYTES = 1 << 20, KEYS = SIZE_BYTES / 200, ASKED = 100000 };
+    struct rng rng = rng_from(rng_seed("the_filter_has_every_key_and_few_others", 9));
+    struct tm_memtable *memtable = make_memtable(); // planned for SIZE_BYTES
+    unsigned positives = 0;
+
+    for (unsigned i = 0; i < ASKED; i++)
+        positives += tm_memtable_may_contain(memtable, rng_next(&rng));
+    ck_assert_uint_eq(positives, 0);
+    for (uint64_t i = 0; i < KEYS; i++) {
+        uint8_t key[8];
+        struct tm_entry entry = entry_of(tm_slice(key, 8), tm_slice(NULL, 0), i + 1,
+                                         i % 2 == 0 ? TM_KIND_PUT : TM_KIND_DELETE);
+
+        tm_put_u64(key, i);
+        add(memtable, &entry);
+        if (!tm_memtable_may_contain(memtable, tm_hash64(key, 8, HASH_SEED)))
+            ck_abort_msg("key %" PRIu64, i);
+    }
+    for (unsigned i = 0; i < ASKED; i++)
+        positives += tm_memtable_may_contain(memtable, rng_next(&rng));
+    printf("%u of %d\n", positives, ASKED);
+    ck_assert_uint_gt(positives, ASKED / 1000);
+    ck_assert_uint_lt(positives, ASKED * 2 / 100); // 0.98 % by theory at 10 bits a key
+    tm_memtable_unref(memtable);
+}
+END_TEST
+
 /* ---- Sizes, memory -------------------------------------------------------------------------------- */
 
 START_TEST(keys_of_one_mebibyte_and_large_values_come_back)
@@ -389,12 +430,12 @@ START_TEST(keys_of_one_mebibyte_and_large_values_come_back)
     }
     for (uint64_t i = 0; i < 6; i++) {
         key[sizeof key - 1] = (uint8_t)('a' + i * 5 % 6);
-        tm_memtable_get(memtable, tm_slice(key, sizeof key), TM_SEQUENCE_MAX, &found);
+        get(memtable, tm_slice(key, sizeof key), TM_SEQUENCE_MAX, &found);
         ck_assert_int_eq(found.lookup, TM_FOUND);
         value[0] = (uint8_t)i;
         ck_assert(tm_slice_equal(found.value, tm_slice(value, sizeof value - i)));
     }
-    tm_memtable_get(memtable, tm_slice(key, sizeof key - 1), TM_SEQUENCE_MAX, &found);
+    get(memtable, tm_slice(key, sizeof key - 1), TM_SEQUENCE_MAX, &found);
     ck_assert_int_eq(found.lookup, TM_ABSENT);
     check_lookup(memtable, tm_slice("small", 5), TM_SEQUENCE_MAX, TM_FOUND, "value");
     tm_memtable_unref(memtable);
@@ -425,7 +466,7 @@ START_TEST(a_value_of_one_gibibyte_comes_back)
         tm_memtable_add(memtable, &entry);
         add_text(memtable, "bif", "before", 2);
         add_text(memtable, "bih", "behind", 3);
-        tm_memtable_get(memtable, tm_slice("big", 3), 1, &found);
+        get(memtable, tm_slice("big", 3), 1, &found);
         ck_assert_int_eq(found.lookup, TM_FOUND);
         ck_assert_uint_eq(found.value.length, BIG_VALUE_BYTES);
         data = found.value.data;
@@ -483,7 +524,7 @@ START_TEST(a_reservation_that_fails_changes_nothing)
         size_t walked_count = 0;
 
         fault_alloc_fail_after(&fault, nth, false);
-        memtable = tm_memtable_create(&env);
+        memtable = tm_memtable_create(&env, HASH_SEED, 1 << 20);
         if (memtable == NULL)
             memtable = make_memtable();
         for (size_t i = 0; i < 400; i++) {
@@ -690,7 +731,7 @@ race_check_get(struct race *race, uint64_t index, uint64_t sequence)
     uint8_t key[12];
 
     race_key(key, index);
-    tm_memtable_get(race->memtable, tm_slice(key, 12), sequence, &found);
+    get(race->memtable, tm_slice(key, 12), sequence, &found);
     return found.lookup == lookup && (expected == 0 || found.sequence == expected) &&
            (lookup != TM_FOUND || tm_get_u64(found.value.data) == expected);
 }
@@ -814,6 +855,7 @@ main(void)
     tcase_add_test(tests, get_returns_the_newest_version_not_newer_than_the_snapshot);
     tcase_add_test(tests, keys_that_differ_in_length_or_behind_eight_bytes_stay_apart);
     tcase_add_test(tests, a_random_memtable_agrees_with_a_sorted_array);
+    tcase_add_test(tests, the_filter_has_every_key_and_few_others);
     tcase_add_test(tests, keys_of_one_mebibyte_and_large_values_come_back);
     tcase_add_test(tests, a_value_of_one_gibibyte_comes_back);
     tcase_add_test(tests, bytes_are_those_of_the_allocator_and_little_is_wasted);

@@ -11,6 +11,7 @@
 
 #include "engine/memtable.h"
 #include "filter/bytes.h"
+#include "filter/hash.h"
 #include "tests/support/check_status.h"
 #include "tests/support/fault_alloc.h"
 #include "tests/support/rng.h"
@@ -33,10 +34,19 @@ tear_down(void)
     ck_assert_uint_eq(atomic_load(&fault.live_count), 0);
 }
 
+enum { HASH_SEED = 77 };
+
+static void
+get(const struct tm_memtable *memtable, tamis_slice key, uint64_t sequence,
+    struct tm_memtable_found *found)
+{
+    tm_memtable_get(memtable, key, tm_hash64(key.data, key.length, HASH_SEED), sequence, found);
+}
+
 static struct tm_memtable *
 make_memtable(void)
 {
-    struct tm_memtable *memtable = tm_memtable_create(&env);
+    struct tm_memtable *memtable = tm_memtable_create(&env, HASH_SEED, 1 << 20);
 
     if (memtable == NULL)
         ck_abort_msg("no memory");
@@ -61,7 +71,7 @@ find(const struct tm_memtable *memtable, tamis_slice key, uint64_t sequence)
 {
     struct tm_memtable_found found;
 
-    tm_memtable_get(memtable, key, sequence, &found);
+    get(memtable, key, sequence, &found);
     if (found.lookup == TM_FOUND && tm_get_u64(found.value.data) != found.sequence)
         ck_abort_msg("a value that is not its version's");
     return found.lookup == TM_FOUND ? found.sequence : 0;
@@ -381,7 +391,7 @@ race_read(void *arg)
             struct tm_memtable_found found;
             uint8_t key[KEY_MAX];
 
-            tm_memtable_get(race->memtable, race_key(race, key, sequence), TM_SEQUENCE_MAX, &found);
+            get(race->memtable, race_key(race, key, sequence), TM_SEQUENCE_MAX, &found);
             is_good = found.lookup == TM_FOUND && found.sequence == sequence;
         }
         is_good = is_good && race_walk_is_good(race, &rng);

@@ -11,6 +11,10 @@
  */
 #include "engine/db_internal.h"
 
+enum {
+    STEPS_BEFORE_SKIP = 16, // over covered entries: about what a seek in two or three sources costs
+};
+
 struct tamis_iter {
     tamis_db *db;
     struct tm_view *view;
@@ -82,49 +86,116 @@ is_beyond_upper(const tamis_iter *iter, tamis_slice key)
                                                tm_slice(iter->upper.data, iter->upper.length)) >= 0;
 }
 
-/* Has a range been deleted over this entry, which is visible? Then over its older versions, too. */
+/* ---- Deleted ranges --------------------------------------------------------------------------------- */
+
+/* Keys that a source has deleted: what it holds of them itself may be newer; what sources behind it hold of them is hidden (V3). */
+struct cover {
+    struct tm_range stretch;
+    size_t source_count; // asked for it; behind the last one is all that is hidden
+};
+
+/* Ask the next source, which has these ranges around the key. */
 static bool
-is_covered(const tamis_iter *iter, const struct tm_entry *entry)
+ask_source(const tamis_iter *iter, const struct tm_range_set *ranges, tamis_slice key,
+           struct cover *cover)
+{
+    cover->source_count++;
+    if (ranges == NULL)
+        return false;
+    cover->stretch = tm_range_set_around(ranges, key, 0, iter->sequence);
+    return cover->stretch.sequence != 0;
+}
+
+/* The newest source, in the order of open_sources(), that has deleted a range over `key`. */
+static bool
+find_cover(const tamis_iter *iter, tamis_slice key, struct cover *cover)
 {
     const struct tm_view *view = iter->view;
+    const struct tm_version *version = view->version;
 
-    if (!iter->has_ranges)
+    cover->source_count = 0;
+    if (ask_source(iter, tm_memtable_ranges(view->mem), key, cover) ||
+        (view->imm != NULL && ask_source(iter, tm_memtable_ranges(view->imm), key, cover)))
+        return true;
+    if (version->range_file_count == 0)
         return false;
-    return tm_range_set_cover(tm_memtable_ranges(view->mem), entry->key, iter->sequence) >
-               entry->sequence ||
-           (view->imm != NULL && tm_range_set_cover(tm_memtable_ranges(view->imm), entry->key,
-                                                    iter->sequence) > entry->sequence) ||
-           tm_version_cover(view->version, entry->key, iter->sequence) > entry->sequence;
+    for (uint32_t i = 0; i < version->level[0].file_count; i++)
+        if (ask_source(iter, version->level[0].files[i]->ranges, key, cover))
+            return true;
+    for (uint32_t i = 1; i < TAMIS_LEVEL_COUNT; i++) {
+        const struct tm_file *file = tm_level_find(&version->level[i], key);
+
+        if (version->level[i].file_count != 0 &&
+            ask_source(iter, file != NULL ? file->ranges : NULL, key, cover))
+            return true;
+    }
+    return false;
 }
+
+/* Has a range been deleted over this entry, which is visible? Then over its older versions, too. Sources that are newer than
+ * that of the range hold only newer versions (V3), so the newest range over the key decides. */
+static bool
+is_covered(const tamis_iter *iter, const struct tm_entry *entry, struct cover *cover)
+{
+    return iter->has_ranges && find_cover(iter, entry->key, cover) &&
+           cover->stretch.sequence > entry->sequence;
+}
+
+static void
+step(const tamis_iter *iter)
+{
+    if (iter->backward)
+        iter->merge->vtable->prev(iter->merge);
+    else
+        iter->merge->vtable->next(iter->merge);
+}
+
+/* Leave a covered entry behind; now and then all that is hidden with it in sources behind the cover's. A source moves once for
+ * a stretch, so that a walk costs a seek for each stretch and source; what the cover's own source has hidden is stepped over. */
+static void
+pass_covered(const tamis_iter *iter, const struct cover *cover, size_t *passed_count)
+{
+    const struct tm_range *stretch = &cover->stretch;
+
+    if (++*passed_count % STEPS_BEFORE_SKIP != 0 ||
+        !tm_iter_merge_skip(iter->merge, cover->source_count,
+                            iter->backward ? stretch->from : stretch->to))
+        step(iter);
+}
+
+/* ---- Walks ------------------------------------------------------------------------------------------ */
 
 /* Show the first visible entry from here on; with `leave` also past every version of the kept key. */
 static void
 settle_forward(tamis_iter *iter, bool leave)
 {
     struct tm_iter *merge = iter->merge;
+    size_t covered_count = 0;
 
     iter->backward = false;
     iter->valid = false;
-    for (; merge->valid; merge->vtable->next(merge)) {
+    while (merge->valid) {
         const struct tm_entry *entry = &merge->entry;
+        struct cover cover;
 
         if (is_beyond_upper(iter, entry->key))
             return;
-        if (entry->sequence > iter->sequence)
-            continue;
-        if (leave && tm_order_equal(order_of(iter), entry->key, kept_key(iter)))
-            continue;
-        if (is_covered(iter, entry))
-            continue;
-        if (entry->kind == TM_KIND_PUT) {
+        if (entry->sequence > iter->sequence ||
+            (leave && tm_order_equal(order_of(iter), entry->key, kept_key(iter)))) {
+            step(iter);
+        } else if (is_covered(iter, entry, &cover)) {
+            pass_covered(iter, &cover, &covered_count);
+        } else if (entry->kind == TM_KIND_PUT) {
             iter->key_shown = entry->key;
             iter->value_shown = entry->value;
             iter->valid = true;
             return;
+        } else { // deleted: its older versions are not seen
+            if (!copy(iter, &iter->key, entry->key))
+                return;
+            leave = true;
+            step(iter);
         }
-        if (!copy(iter, &iter->key, entry->key)) // deleted: its older versions are not seen
-            return;
-        leave = true;
     }
     if (merge->status != TAMIS_OK)
         fail_as_merge(iter);
@@ -137,22 +208,29 @@ settle_backward(tamis_iter *iter)
 {
     struct tm_iter *merge = iter->merge;
     bool found = false; // key and value are kept
+    size_t covered_count = 0;
 
     iter->backward = true;
     iter->valid = false;
-    for (; merge->valid; merge->vtable->prev(merge)) {
+    while (merge->valid) {
         const struct tm_entry *entry = &merge->entry;
+        struct cover cover;
 
         if (found && !tm_order_equal(order_of(iter), entry->key, kept_key(iter)))
             break;
         if (is_below_lower(iter, entry->key))
             break;
-        if (entry->sequence > iter->sequence || is_covered(iter, entry))
+        if (entry->sequence <= iter->sequence && is_covered(iter, entry, &cover)) {
+            pass_covered(iter, &cover, &covered_count);
             continue;
-        found = entry->kind == TM_KIND_PUT;
-        if (found &&
-            (!copy(iter, &iter->key, entry->key) || !copy(iter, &iter->value, entry->value)))
-            return;
+        }
+        if (entry->sequence <= iter->sequence) {
+            found = entry->kind == TM_KIND_PUT;
+            if (found &&
+                (!copy(iter, &iter->key, entry->key) || !copy(iter, &iter->value, entry->value)))
+                return;
+        }
+        step(iter);
     }
     if (!merge->valid && merge->status != TAMIS_OK) { // newer versions of the kept key may be lost
         fail_as_merge(iter);

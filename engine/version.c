@@ -45,29 +45,6 @@ tm_level_find(const struct tm_level *level, tamis_slice key)
     return level->files[index];
 }
 
-uint64_t
-tm_version_cover(const struct tm_version *version, tamis_slice key, uint64_t sequence)
-{
-    uint64_t newest = 0;
-
-    if (version->range_file_count == 0)
-        return 0;
-    for (uint32_t i = 0; i < version->level[0].file_count; i++) {
-        uint64_t cover = tm_range_set_cover(version->level[0].files[i]->ranges, key, sequence);
-
-        if (cover > newest)
-            newest = cover;
-    }
-    for (uint32_t i = 1; i < TAMIS_LEVEL_COUNT; i++) {
-        const struct tm_file *file = tm_level_find(&version->level[i], key);
-        uint64_t cover = file != NULL ? tm_range_set_cover(file->ranges, key, sequence) : 0;
-
-        if (cover > newest)
-            newest = cover;
-    }
-    return newest;
-}
-
 static size_t
 version_bytes(size_t file_count)
 {

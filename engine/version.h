@@ -84,9 +84,6 @@ struct tm_file *tm_level_find(const struct tm_level *level, tamis_slice key);
 /** In a level >= 1: index of the first file whose largest key is >= `key` (file_count when none). */
 uint32_t tm_level_lower_bound(const struct tm_level *level, tamis_slice key);
 
-/** The newest range tombstone of the version over `key` that is not newer than `sequence`; 0: none. */
-uint64_t tm_version_cover(const struct tm_version *version, tamis_slice key, uint64_t sequence);
-
 /** What changes from one version to the next. */
 struct tm_file_add {
     uint32_t level;

@@ -70,4 +70,17 @@ TAMIS_NODISCARD tamis_status tm_iter_merge(const struct tm_env *env, struct tm_i
                                            size_t count, struct tm_iter **iter_out,
                                            tamis_error *err);
 
+/**
+ * Leave entries out that need not be seen: move the sources from `first` on, as they were given, that have not reached `bound`
+ * to their first entry at or behind it; walking backward, to their last entry before it. The others stay where they are. What
+ * was left out is there again once the walk has turned.
+ *
+ * @param merge  made by tm_iter_merge(), valid
+ * @param bound  stays where it is when sources move
+ * @return       false: the merge still stands on its entry. true: on another one, or it has ended or failed
+ *
+ * Cost  a seek in each source that moves.
+ */
+bool tm_iter_merge_skip(struct tm_iter *merge, size_t first, tamis_slice bound);
+
 #endif

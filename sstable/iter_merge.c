@@ -9,6 +9,8 @@
  *     forward    every source stands on its first entry at or behind the top
  *     backward   every source stands on its last entry at or before the top
  *
+ * A skip moves some sources further than that. A turn puts every source beside the top, wherever it was.
+ *
  * Invariants
  *   G1  While the merge is valid, the top of the heap is the source whose entry is shown, and every source in the heap is
  *       valid. Ties are broken by the order in which the sources were given.
@@ -267,6 +269,39 @@ static void
 merge_prev(struct tm_iter *base)
 {
     advance((struct merge_iter *)base, true);
+}
+
+/* Has a source that stands on an entry still to come to `bound`? */
+static bool
+is_short_of(const struct merge_iter *merge, const struct source *source, tamis_slice bound)
+{
+    int order = tm_order_compare(merge->base.order, source->iter->entry.key, bound);
+
+    return merge->backward ? order >= 0 : order < 0;
+}
+
+bool
+tm_iter_merge_skip(struct tm_iter *base, size_t first, tamis_slice bound)
+{
+    struct merge_iter *merge = (struct merge_iter *)base;
+    const struct tm_iter *top = merge->sources[0].iter;
+    bool top_moves = false;
+
+    assert(base->valid);
+    for (size_t i = 0; i < merge->heap_count;
+         i++) { // the others have ended, and have nothing ahead
+        struct tm_iter *source = merge->sources[i].iter;
+
+        if (merge->sources[i].order < first || !is_short_of(merge, &merge->sources[i], bound))
+            continue;
+        if (merge->backward) // before every version of the bound: none is so new
+            source->vtable->seek_for_prev(source, bound, UINT64_MAX);
+        else
+            source->vtable->seek(source, bound, UINT64_MAX);
+        top_moves |= source == top;
+    }
+    rebuild(merge);
+    return top_moves || !base->valid;
 }
 
 static void

@@ -76,20 +76,37 @@ ends_behind(const struct tm_range_set *set, size_t index, tamis_slice key)
     return tm_slice_compare(set->ranges[set->furthest[index]].to, key) > 0;
 }
 
-uint64_t
-tm_range_set_search(const struct tm_range_set *set, tamis_slice key, uint64_t sequence)
+/* Make the stretch reach over `range` as well; both hold one key. */
+static void
+reach_over(struct tm_range *stretch, const struct tm_range *range)
 {
-    uint64_t newest = 0;
+    if (stretch->sequence == 0) {
+        *stretch = *range;
+        return;
+    }
+    if (tm_slice_compare(range->from, stretch->from) < 0)
+        stretch->from = range->from;
+    if (tm_slice_compare(range->to, stretch->to) > 0)
+        stretch->to = range->to;
+    if (range->sequence > stretch->sequence)
+        stretch->sequence = range->sequence;
+}
+
+struct tm_range
+tm_range_set_around(const struct tm_range_set *set, tamis_slice key, uint64_t above,
+                    uint64_t sequence)
+{
+    struct tm_range stretch = {.sequence = 0};
 
     for (; set != NULL; set = set->next)
         for (size_t i = count_begun(set, key); i-- > 0 && ends_behind(set, i, key);) {
             const struct tm_range *range = &set->ranges[i];
 
-            if (range->sequence > newest && range->sequence <= sequence &&
+            if (range->sequence > above && range->sequence <= sequence &&
                 tm_slice_compare(range->to, key) > 0)
-                newest = range->sequence;
+                reach_over(&stretch, range);
         }
-    return newest;
+    return stretch;
 }
 
 bool

@@ -66,18 +66,20 @@ size_t tm_range_set_bytes(size_t count);
 struct tm_range_set *tm_range_set_merge(void *memory, const struct tm_range_set *const *sets,
                                         size_t set_count);
 
-/** As tm_range_set_cover(), of sets that are there. */
-uint64_t tm_range_set_search(const struct tm_range_set *set, tamis_slice key, uint64_t sequence);
-
 /**
- * The newest range over `key` that is not newer than `sequence`; 0: none. NULL is the empty set; `next` is followed.
+ * The stretch of keys around `key` that the ranges over it cover together, of those newer than `above` and not newer than
+ * `sequence`; its sequence is that of the newest of them, 0: there are none. NULL is the empty set; `next` is followed.
  *
  * Cost  a binary search, and a step for each range that begins at or before the key since the last gap.
  */
+struct tm_range tm_range_set_around(const struct tm_range_set *set, tamis_slice key, uint64_t above,
+                                    uint64_t sequence);
+
+/** The newest range over `key` that is not newer than `sequence`; 0: none. As tm_range_set_around(). */
 static inline uint64_t
 tm_range_set_cover(const struct tm_range_set *set, tamis_slice key, uint64_t sequence)
 {
-    return set == NULL ? 0 : tm_range_set_search(set, key, sequence);
+    return set == NULL ? 0 : tm_range_set_around(set, key, 0, sequence).sequence;
 }
 
 /** Is there a range over all of `range` that is newer, but not newer than `sequence`? The set alone, without `next`. */

@@ -5,6 +5,7 @@
  */
 #include "tests/engine/one_store.h"
 
+#include "sstable/env.h"
 #include "tests/support/child.h"
 #include "tests/support/rng.h"
 
@@ -284,6 +285,175 @@ START_TEST(ranges_over_many_tables_are_cut_with_them_and_hide_the_same)
 }
 END_TEST
 
+/* ---- Walks over deleted ranges ---------------------------------------------------------------------- */
+
+static void
+check_stands_on(const tamis_iter *iter, unsigned number, long version)
+{
+    const unsigned head[2] = {number, (unsigned)version};
+    char text[32];
+
+    check_ok(tamis_iter_status(iter, &one.err), one.err);
+    ck_assert(tamis_iter_valid(iter));
+    ck_assert(tm_slice_equal(tamis_iter_key(iter), one_key(text, number)));
+    ck_assert_mem_eq(tamis_iter_value(iter).data, head, sizeof head);
+}
+
+/* Blocks that walks have asked for, cached or not. */
+static uint64_t
+blocks_asked_for(void)
+{
+    return one_stats().cache_hits + one_stats().cache_misses;
+}
+
+/* The keys `shown` and no others, there and back. */
+static void
+check_walks_over(const unsigned *shown, size_t count)
+{
+    tamis_iter *iter = NULL;
+
+    check_ok(tamis_iter_open(one.db, NULL, &iter, &one.err), one.err);
+    tamis_iter_first(iter);
+    for (size_t i = 0; i < count; i++, tamis_iter_next(iter))
+        check_stands_on(iter, shown[i], one_version(shown[i]));
+    ck_assert(!tamis_iter_valid(iter));
+    tamis_iter_last(iter);
+    for (size_t i = count; i-- > 0; tamis_iter_prev(iter))
+        check_stands_on(iter, shown[i], one_version(shown[i]));
+    ck_assert(!tamis_iter_valid(iter));
+    tamis_iter_close(iter);
+}
+
+/* The range lies in the memtable, there with a newer key at its start, or in a table of level 0 with no key before it. */
+START_TEST(a_walk_asks_for_few_of_the_blocks_that_lie_below_a_deleted_range)
+{
+    enum { COUNT = 6000 };
+    static const unsigned shown[] = {0, COUNT / 2, COUNT - 1};
+    tamis_snapshot *snapshot = NULL;
+    uint64_t blocks;
+
+    put_numbers(0, COUNT, 1);
+    one_compact();
+    for (unsigned i = 0; i < COUNT; i += 30)
+        one_put_number(i, 2, 100);
+    one_flush();
+    check_ok(tamis_snapshot_take(one.db, &snapshot, &one.err), one.err); // nothing may be dropped
+    delete_numbers(_i == 0 ? 1 : 0, COUNT - 1);
+    if (_i == 1)
+        one_put_number(0, 3, 100);
+    one_put_number(COUNT / 2, 3, 100);
+    if (_i == 2)
+        one_flush();
+    one_wait_idle();
+    ck_assert_uint_ge(one_stats().total.file_count, 8);
+    ck_assert_uint_ge(one_stats().total.entry_count, COUNT);
+    blocks = blocks_asked_for();
+    check_walks_over(&shown[_i == 2], 3 - (_i == 2));
+    ck_assert_uint_le(blocks_asked_for() - blocks, 30); // of about 170, each way
+    check_numbers_at(snapshot, 1, 3, 1);
+    tamis_snapshot_release(one.db, snapshot);
+}
+END_TEST
+
+enum { WALK_KEYS = 600 };
+
+/* Keys of some rounds of writes, as a reader of now and one of each round sees them. */
+struct walk_case {
+    tamis_snapshot *snapshot; // NULL: now
+    long version[WALK_KEYS];  // -1: not there
+};
+
+static void
+write_round(struct rng *rng, unsigned round, long *version)
+{
+    for (unsigned i = 0; i < WALK_KEYS / 2; i++) {
+        unsigned number = (unsigned)rng_below(rng, WALK_KEYS);
+
+        one_put_number(number, round, 100);
+        version[number] = round;
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        unsigned from = (unsigned)rng_below(rng, WALK_KEYS);
+        unsigned to = from + 1 + (unsigned)rng_below(rng, WALK_KEYS - from);
+
+        delete_numbers(from, to);
+        for (unsigned number = from; number < to; number++)
+            version[number] = -1;
+        if (rng_chance(rng, 1, 2)) {
+            one_put_number(from, round, 100);
+            version[from] = round;
+        }
+    }
+}
+
+static long
+nearest(const long *version, long at, long step)
+{
+    while (at >= 0 && at < WALK_KEYS && version[at] < 0)
+        at += step;
+    return at >= 0 && at < WALK_KEYS ? at : -1;
+}
+
+static void
+walk_at_random(struct rng *rng, const struct walk_case *it, unsigned moves)
+{
+    tamis_iter_options options;
+    tamis_iter *iter = NULL;
+    long at = -1;
+
+    tamis_iter_options_init(&options);
+    options.snapshot = it->snapshot;
+    check_ok(tamis_iter_open(one.db, &options, &iter, &one.err), one.err);
+    for (unsigned i = 0; i < moves; i++) {
+        long target = (long)rng_below(rng, WALK_KEYS);
+        char text[32];
+
+        if (at < 0 && rng_chance(rng, 1, 2)) {
+            tamis_iter_seek(iter, one_key(text, (unsigned)target));
+            at = nearest(it->version, target, 1);
+        } else if (at < 0) {
+            tamis_iter_seek_for_prev(iter, one_key(text, (unsigned)target));
+            at = nearest(it->version, target, -1);
+        } else if (rng_chance(rng, 1, 2)) {
+            tamis_iter_next(iter);
+            at = nearest(it->version, at + 1, 1);
+        } else {
+            tamis_iter_prev(iter);
+            at = nearest(it->version, at - 1, -1);
+        }
+        if (at >= 0)
+            check_stands_on(iter, (unsigned)at, it->version[at]);
+        else
+            ck_assert(!tamis_iter_valid(iter));
+    }
+    tamis_iter_close(iter);
+}
+
+START_TEST(walks_that_turn_over_ranges_in_all_places_stand_where_an_array_does)
+{
+    enum { ROUNDS = 6 };
+    struct rng rng = rng_from(rng_seed("walks_that_turn", 62));
+    static struct walk_case cases[ROUNDS + 1];
+    struct walk_case *now = &cases[ROUNDS];
+
+    for (unsigned i = 0; i < WALK_KEYS; i++)
+        now->version[i] = -1;
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        write_round(&rng, round, now->version);
+        cases[round] = *now;
+        check_ok(tamis_snapshot_take(one.db, &cases[round].snapshot, &one.err), one.err);
+        settle((int)rng_below(&rng, 3));
+        for (unsigned i = 0; i <= round; i++)
+            walk_at_random(&rng, &cases[i], 1000 / ONE_STORE_DIVISOR);
+        walk_at_random(&rng, now, 1000 / ONE_STORE_DIVISOR);
+    }
+    for (unsigned round = 0; round < ROUNDS; round++)
+        tamis_snapshot_release(one.db, cases[round].snapshot);
+}
+END_TEST
+
+/* ---- Crashes and numbers ------------------------------------------------------------------------------ */
+
 static int
 delete_and_die(void *arg)
 {
@@ -358,6 +528,9 @@ main(void)
     tcase_add_test(tests, ranges_over_many_tables_are_cut_with_them_and_hide_the_same);
     tcase_add_test(tests, a_range_is_there_after_a_kill);
     tcase_add_test(tests, many_ranges_in_one_memtable_are_all_found);
+    tcase_add_loop_test(tests, a_walk_asks_for_few_of_the_blocks_that_lie_below_a_deleted_range, 0,
+                        3);
+    tcase_add_test(tests, walks_that_turn_over_ranges_in_all_places_stand_where_an_array_does);
     suite_add_tcase(suite, tests);
     return check_run(suite);
 }

@@ -315,6 +315,116 @@ START_TEST(a_walk_that_turns_anywhere_stands_where_the_sorted_list_does)
 }
 END_TEST
 
+/* What a walk leaves out that has skipped to `bound` in the sources from `first` on. */
+struct skip {
+    size_t first;
+    tamis_slice bound;
+    bool backward;
+};
+
+/* The next entry of all from `at` on that `skip` does not leave out; none: somewhere beyond their count. */
+static size_t
+next_kept(const struct mix *mix, size_t at, const struct skip *skip)
+{
+    for (; at < mix->all.count; at += skip->backward ? SIZE_MAX : 1) {
+        const struct tm_entry *entry = &mix->all.list[at];
+        bool before = tm_slice_compare(entry->key, skip->bound) < 0;
+
+        if (((const uint8_t *)entry->value.data)[0] < skip->first || before == skip->backward)
+            break;
+    }
+    return at;
+}
+
+static void
+check_stands_on(const struct tm_iter *merge, const struct mix *mix, size_t at)
+{
+    expect(merge->status == TAMIS_OK && merge->valid == (at < mix->all.count));
+    expect(!merge->valid || same_entry(&merge->entry, &mix->all.list[at]));
+}
+
+/* From entry `at` of all to a bound ahead, some steps on, and back to what was left out. */
+static void
+check_skip(struct tm_iter *merge, const struct mix *mix, size_t at, struct rng *rng)
+{
+    const struct tm_entry *from = &mix->all.list[at];
+    struct skip skip = {.first = (size_t)rng_below(rng, mix->count + 1),
+                        .bound = mix->all.list[rng_below(rng, mix->all.count)].key,
+                        .backward = rng_chance(rng, 1, 2)};
+    size_t kept = next_kept(mix, at, &skip);
+
+    if (skip.backward)
+        merge->vtable->seek_for_prev(merge, from->key, from->sequence);
+    else
+        merge->vtable->seek(merge, from->key, from->sequence);
+    expect(tm_iter_merge_skip(merge, skip.first, skip.bound) == (kept != at));
+    for (uint64_t steps = rng_below(rng, 10); steps > 0 && merge->valid; steps--) {
+        check_stands_on(merge, mix, kept);
+        kept = next_kept(mix, kept + (skip.backward ? SIZE_MAX : 1), &skip);
+        if (skip.backward)
+            merge->vtable->prev(merge);
+        else
+            merge->vtable->next(merge);
+    }
+    check_stands_on(merge, mix, kept);
+    for (unsigned steps = 0; steps < 5 && merge->valid; steps++) {
+        kept += skip.backward ? 1 : SIZE_MAX;
+        if (skip.backward)
+            merge->vtable->next(merge);
+        else
+            merge->vtable->prev(merge);
+        check_stands_on(merge, mix, kept);
+    }
+}
+
+START_TEST(a_skip_leaves_out_what_later_sources_hold_before_the_bound_until_the_walk_turns)
+{
+    struct rng rng = rng_from(rng_seed("skips", 77));
+
+    for (unsigned round = 0; round < 400; round++) {
+        struct mix mix;
+        struct tm_iter *merge;
+
+        mix_fill(&mix, &rng, 1 + (size_t)rng_below(&rng, round % 4 == 0 ? SOURCES_MAX : 5), false);
+        merge = mix_open(&mix);
+        for (unsigned i = 0; i < 20 && mix.all.count != 0; i++)
+            check_skip(merge, &mix, (size_t)rng_below(&rng, mix.all.count), &rng);
+        tm_iter_close(merge);
+        mix_free(&mix);
+    }
+}
+END_TEST
+
+START_TEST(a_source_that_fails_while_it_skips_fails_the_merge)
+{
+    struct rng rng = rng_from(rng_seed("failing skips", 78));
+
+    for (unsigned round = 0; round < 300; round++) {
+        struct mix mix;
+        struct tm_iter *sources[2];
+        struct tm_iter *merge;
+        tamis_error err;
+
+        mix_fill(&mix, &rng, 2, false);
+        if (mix.sources[0].count != 0 && mix.sources[1].count > 1) {
+            sources[0] = source_open(&mix.sources[0], SIZE_MAX);
+            sources[1] = source_open(&mix.sources[1], 1);
+            expect_ok(tm_iter_merge(&env, sources, 2, &merge, &err), err);
+            merge->vtable->first(merge);
+            ck_assert(merge->valid);
+            expect(tm_iter_merge_skip(merge, 1,
+                                      tm_slice("\xff\xff\xff\xff\xff\xff\xff\xff\xff"
+                                               "\xff\xff\xff\xff",
+                                               13)));
+            ck_assert(!merge->valid);
+            ck_assert_int_eq(merge->status, TAMIS_CORRUPT);
+            tm_iter_close(merge);
+        }
+        mix_free(&mix);
+    }
+}
+END_TEST
+
 START_TEST(a_source_that_fails_ends_the_walk_before_anything_could_be_missed)
 {
     struct rng rng = rng_from(rng_seed("failures", 73));
@@ -427,6 +537,9 @@ main(void)
     tcase_add_test(tests, an_entry_in_several_sources_comes_once_from_the_first);
     tcase_add_test(tests, seeking_anywhere_goes_on_as_the_sorted_list_does);
     tcase_add_test(tests, a_walk_that_turns_anywhere_stands_where_the_sorted_list_does);
+    tcase_add_test(tests,
+                   a_skip_leaves_out_what_later_sources_hold_before_the_bound_until_the_walk_turns);
+    tcase_add_test(tests, a_source_that_fails_while_it_skips_fails_the_merge);
     tcase_add_test(tests, a_source_that_fails_ends_the_walk_before_anything_could_be_missed);
     tcase_add_test(tests, without_memory_the_sources_are_closed);
     tcase_add_test(tests, tables_merge_as_lists_do);

@@ -41,16 +41,24 @@ make_ranges(struct rng *rng, size_t count)
     }
 }
 
-static uint64_t
-cover_by_looking(tamis_slice key, uint64_t sequence)
+static struct tm_range
+around_by_looking(tamis_slice key, uint64_t above, uint64_t sequence)
 {
-    uint64_t newest = 0;
+    struct tm_range around = {.sequence = 0};
 
-    for (size_t i = 0; i < range_count; i++)
-        if (tm_slice_compare(ranges[i].from, key) <= 0 && tm_slice_compare(ranges[i].to, key) > 0 &&
-            ranges[i].sequence <= sequence && ranges[i].sequence > newest)
-            newest = ranges[i].sequence;
-    return newest;
+    for (size_t i = 0; i < range_count; i++) {
+        const struct tm_range *range = &ranges[i];
+
+        if (tm_slice_compare(range->from, key) > 0 || tm_slice_compare(range->to, key) <= 0 ||
+            range->sequence <= above || range->sequence > sequence)
+            continue;
+        if (around.sequence == 0 || tm_slice_compare(range->from, around.from) < 0)
+            around.from = range->from;
+        if (around.sequence == 0 || tm_slice_compare(range->to, around.to) > 0)
+            around.to = range->to;
+        around.sequence = range->sequence; // they ascend
+    }
+    return around;
 }
 
 static bool
@@ -85,7 +93,19 @@ make_set(struct rng *rng, size_t set_count)
     return tm_range_set_merge(malloc(tm_range_set_bytes(range_count)), list, set_count);
 }
 
-START_TEST(cover_and_contains_are_what_looking_at_each_range_gives)
+static void
+check_around(const struct tm_range_set *set, tamis_slice key, uint64_t above, uint64_t sequence)
+{
+    struct tm_range found = tm_range_set_around(set, key, above, sequence);
+    struct tm_range expected = around_by_looking(key, above, sequence);
+
+    ck_assert_uint_eq(found.sequence, expected.sequence);
+    ck_assert(tm_slice_equal(found.from, expected.from) && tm_slice_equal(found.to, expected.to));
+    if (above == 0)
+        ck_assert_uint_eq(tm_range_set_cover(set, key, sequence), expected.sequence);
+}
+
+START_TEST(around_cover_and_contains_are_what_looking_at_each_range_gives)
 {
     struct rng rng = rng_from(rng_seed("cover_and_contains", 51));
 
@@ -103,8 +123,8 @@ START_TEST(cover_and_contains_are_what_looking_at_each_range_gives)
             uint64_t sequence = rng_below(&rng, 2 * RANGES_MAX + 20);
             const struct tm_range *range = &ranges[rng_below(&rng, range_count)];
 
-            ck_assert_uint_eq(tm_range_set_cover(set, key, sequence),
-                              cover_by_looking(key, sequence));
+            check_around(set, key, rng_chance(&rng, 1, 2) ? 0 : rng_below(&rng, sequence + 1),
+                         sequence);
             ck_assert_int_eq(tm_range_set_contains(set, range, sequence),
                              contains_by_looking(range, sequence));
         }
@@ -158,7 +178,7 @@ main(void)
     Suite *suite = suite_create("range set");
     TCase *tests = tcase_create("range set");
 
-    tcase_add_test(tests, cover_and_contains_are_what_looking_at_each_range_gives);
+    tcase_add_test(tests, around_cover_and_contains_are_what_looking_at_each_range_gives);
     tcase_add_test(tests, the_newest_of_several_sets_counts_and_no_set_covers_nothing);
     tcase_add_test(tests, a_reach_is_behind_every_key_of_the_range_and_grows_with_the_end);
     suite_add_tcase(suite, tests);

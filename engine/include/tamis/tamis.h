@@ -295,7 +295,8 @@ TAMIS_NODISCARD TAMIS_API tamis_status tamis_delete(tamis_db *db,
  * log, whatever the range holds. UNSUPPORTED where keys are not ordered bytewise. Otherwise as tamis_put().
  *
  * Cost  until compaction has carried it to the bottom, every read and every entry walked over is compared with the
- *       ranges that begin before its key and reach beyond it; their keys stay in memory.
+ *       ranges that begin before its key and reach beyond it; their keys stay in memory. A walk over the range reads a few
+ *       blocks of each older table, however many keys it hides there.
  */
 TAMIS_NODISCARD TAMIS_API tamis_status tamis_delete_range(tamis_db *db,
                                                           const tamis_write_options *options,

@@ -195,6 +195,18 @@ job_create(const struct tm_env *env, const struct tm_version *version, const str
     return TAMIS_OK;
 }
 
+uint64_t
+tm_compact_job_bytes(const struct tm_compact_job *job)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < job->input_count; i++)
+        bytes += job->inputs[i]->facts.file_bytes;
+    for (size_t i = 0; i < job->overlap_count; i++)
+        bytes += job->overlaps[i]->facts.file_bytes;
+    return bytes;
+}
+
 void
 tm_compact_job_release(const struct tm_env *env, struct tm_compact_job *job)
 {

@@ -104,6 +104,9 @@ TAMIS_NODISCARD tamis_status tm_compact_pick_range(const struct tm_env *env,
                                                    struct tm_compact_job *job_out, bool *found_out,
                                                    bool *blocked_out, tamis_error *err);
 
+/** Of all its inputs and overlaps. */
+uint64_t tm_compact_job_bytes(const struct tm_compact_job *job);
+
 /** Free the lists. Zeroed is allowed, and what it is afterwards. */
 void tm_compact_job_release(const struct tm_env *env, struct tm_compact_job *job);
 

@@ -5,6 +5,9 @@
  * Filters are never edited: each output counts its distinct keys and builds a new one, so that what overwrites and
  * tombstones took away leaves the filter, too. A move keeps its table as it is.
  *
+ * Tables that range tombstones of the job hide as a whole are not read: they go with the other inputs, and range tombstones of
+ * their own take part in the merge as all others do.
+ *
  * A large job is cut into key ranges (compact_split.h). Its thread puts it on db->shares and works on one part after the
  * other; threads with nothing else to do take parts as well. When all are done, their tables follow each other and are
  * installed by one edit, as if one thread had written them; a part that failed takes the others with it.
@@ -18,8 +21,9 @@
 struct tm_compact_share {
     const struct tm_compact_job *job;
     const struct tm_version *version; // from which it was picked
-    const uint64_t *snapshots;
-    size_t snapshot_count;
+    struct tm_merge_rules rules;      // of all parts, without their bounds
+    struct tm_compact_job read;       // its levels, and of its tables those that are read
+    uint64_t bytes_read;
     struct tm_compact_cuts cuts;
     struct tm_outputs *outputs; // of each part
     size_t part_count;
@@ -30,38 +34,77 @@ struct tm_compact_share {
     struct tm_compact_share *next;
 };
 
-struct base_check {
-    const struct tm_version *version;
-    const struct tm_compact_job *job;
-};
-
 static bool
 drops_tombstone(void *arg, tamis_slice key)
 {
-    const struct base_check *check = arg;
-    return tm_compact_is_base(check->version, check->job, key);
+    const struct tm_compact_share *share = arg;
+    return tm_compact_is_base(share->version, share->job, key);
 }
 
 static bool
 drops_range(void *arg, const struct tm_range *range)
 {
-    const struct base_check *check = arg;
-    return tm_compact_range_is_base(check->version, check->job, range);
+    const struct tm_compact_share *share = arg;
+    return tm_compact_range_is_base(share->version, share->job, range);
 }
 
-/* The range tombstones of the inputs; room for all files in `sets`. */
+/* The range tombstones of some files; room for all in `sets`. */
 static size_t
-collect_ranges(const struct tm_compact_job *job, const struct tm_range_set **sets)
+collect_ranges(struct tm_file *const *files, size_t count, const struct tm_range_set **sets)
 {
-    size_t count = 0;
+    size_t set_count = 0;
 
-    for (size_t i = 0; i < job->input_count; i++)
-        if (job->inputs[i]->ranges != NULL)
-            sets[count++] = job->inputs[i]->ranges;
-    for (size_t i = 0; i < job->overlap_count; i++)
-        if (job->overlaps[i]->ranges != NULL)
-            sets[count++] = job->overlaps[i]->ranges;
-    return count;
+    for (size_t i = 0; i < count; i++)
+        if (files[i]->ranges != NULL)
+            sets[set_count++] = files[i]->ranges;
+    return set_count;
+}
+
+/* Those of some files that must be read; room for all in `read`. */
+static size_t
+collect_read(const struct tm_merge_rules *rules, struct tm_file *const *files, size_t count,
+             struct tm_file **read)
+{
+    size_t read_count = 0;
+
+    for (size_t i = 0; i < count; i++)
+        if (!tm_merge_hides(rules, files[i]))
+            read[read_count++] = files[i];
+    return read_count;
+}
+
+static size_t
+plan_bytes(const struct tm_compact_job *job)
+{
+    return (job->input_count + job->overlap_count) *
+           (sizeof(struct tm_range_set *) + sizeof(struct tm_file *));
+}
+
+/* Which ranges take part in the merge, and which tables. Without the mutex. */
+static tamis_status
+plan_merge(tamis_db *db, struct tm_compact_share *share, tamis_error *err)
+{
+    const struct tm_compact_job *job = share->job;
+    struct tm_merge_rules *rules = &share->rules;
+    struct tm_compact_job *read = &share->read;
+    struct tm_file **files = tm_alloc(&db->env, plan_bytes(job));
+    const struct tm_range_set **sets;
+
+    if (files == NULL)
+        return TM_NO_MEMORY(err, plan_bytes(job));
+    sets = (const struct tm_range_set **)(files + job->input_count + job->overlap_count);
+    rules->ranges = sets;
+    rules->ranges_count = collect_ranges(job->inputs, job->input_count, sets);
+    rules->ranges_count +=
+        collect_ranges(job->overlaps, job->overlap_count, sets + rules->ranges_count);
+    read->input_level = job->input_level;
+    read->output_level = job->output_level;
+    read->inputs = files;
+    read->input_count = collect_read(rules, job->inputs, job->input_count, read->inputs);
+    read->overlaps = read->inputs + read->input_count;
+    read->overlap_count = collect_read(rules, job->overlaps, job->overlap_count, read->overlaps);
+    share->bytes_read = tm_compact_job_bytes(read);
+    return TAMIS_OK;
 }
 
 /* One iterator over all inputs: level-0 files one by one, the files of a deeper level as one sequence. */
@@ -108,27 +151,11 @@ static tamis_status
 merge_part(tamis_db *db, const struct tm_compact_share *share, size_t part,
            struct tm_outputs *outputs, tamis_error *err)
 {
-    const struct tm_compact_job *job = share->job;
-    struct base_check check = {share->version, job};
-    struct tm_merge_rules rules = {
-        .snapshots = share->snapshots,
-        .snapshot_count = share->snapshot_count,
-        .level = job->output_level,
-        .table_bytes = db->policy.table_bytes,
-        .drops_tombstone = drops_tombstone,
-        .drops_range = drops_range,
-        .arg = &check,
-    };
-    size_t sets_bytes = (job->input_count + job->overlap_count) * sizeof *rules.ranges;
-    const struct tm_range_set **sets = tm_alloc(&db->env, sets_bytes);
+    struct tm_merge_rules rules = share->rules;
     struct tm_iter *iter = NULL;
     tamis_slice from, to;
     tamis_status status;
 
-    if (sets == NULL)
-        return TM_NO_MEMORY(err, sets_bytes);
-    rules.ranges = sets;
-    rules.ranges_count = collect_ranges(job, sets);
     if (part > 0) {
         from = tm_slice(share->cuts.keys[part - 1].data, share->cuts.keys[part - 1].length);
         rules.from = &from;
@@ -137,11 +164,10 @@ merge_part(tamis_db *db, const struct tm_compact_share *share, size_t part,
         to = tm_slice(share->cuts.keys[part].data, share->cuts.keys[part].length);
         rules.to = &to;
     }
-    status = open_inputs(db, job, &iter, err);
+    status = open_inputs(db, &share->read, &iter, err);
     if (status == TAMIS_OK)
         status = tm_merge_write(db, iter, &rules, outputs, err);
     tm_iter_close(iter);
-    tm_release(&db->env, sets, sets_bytes);
     return status;
 }
 
@@ -226,18 +252,6 @@ join_outputs(tamis_db *db, struct tm_compact_share *share, struct tm_outputs *jo
     return share->status != TAMIS_OK ? tm_stored_failure(&share->error, err) : TAMIS_OK;
 }
 
-static bool
-has_ranges(const struct tm_compact_job *job)
-{
-    for (size_t i = 0; i < job->input_count; i++)
-        if (job->inputs[i]->ranges != NULL)
-            return true;
-    for (size_t i = 0; i < job->overlap_count; i++)
-        if (job->overlaps[i]->ranges != NULL)
-            return true;
-    return false;
-}
-
 /* With the mutex held (let go meanwhile): merge all parts, with the help of who has time. */
 static tamis_status
 merge_job(tamis_db *db, struct tm_compact_share *share, struct tm_outputs *outputs,
@@ -248,12 +262,15 @@ merge_job(tamis_db *db, struct tm_compact_share *share, struct tm_outputs *outpu
     // A part writes a table of full size at least, so that parts do not make tables small. Ranges are cut where outputs turn
     // out to end, which the part behind a cut cannot know: one part does them all.
     tm_unlock(db);
-    status = tm_compact_split(&db->env, share->job,
-                              has_ranges(share->job) ? 1 : db->options.background_threads,
-                              2 * db->policy.table_bytes, &share->cuts, err);
+    status = plan_merge(db, share, err);
+    if (status == TAMIS_OK)
+        status =
+            tm_compact_split(&db->env, &share->read,
+                             share->rules.ranges_count != 0 ? 1 : db->options.background_threads,
+                             2 * db->policy.table_bytes, &share->cuts, err);
     tm_lock(db);
     if (status != TAMIS_OK)
-        return status;
+        goto out;
     share->part_count = share->cuts.count + 1;
     share->outputs = tm_alloc_zeroed(&db->env, share->part_count * sizeof *share->outputs);
     if (share->outputs == NULL) {
@@ -273,32 +290,26 @@ merge_job(tamis_db *db, struct tm_compact_share *share, struct tm_outputs *outpu
 out:
     tm_release(&db->env, share->outputs, share->part_count * sizeof *share->outputs);
     tm_compact_cuts_release(&db->env, &share->cuts);
+    tm_release(&db->env, share->read.inputs, plan_bytes(share->job));
     return status;
 }
 
-static uint64_t
+static void
 mark_inputs(const struct tm_compact_job *job, bool compacting)
 {
-    uint64_t bytes = 0;
-
-    for (size_t i = 0; i < job->input_count; i++) {
+    for (size_t i = 0; i < job->input_count; i++)
         job->inputs[i]->compacting = compacting;
-        bytes += job->inputs[i]->facts.file_bytes;
-    }
-    for (size_t i = 0; i < job->overlap_count; i++) {
+    for (size_t i = 0; i < job->overlap_count; i++)
         job->overlaps[i]->compacting = compacting;
-        bytes += job->overlaps[i]->facts.file_bytes;
-    }
-    return bytes;
 }
 
 /* From here on no other job meets this one (K2). */
-static uint64_t
+static void
 begin_job(tamis_db *db, struct tm_compact_job *job)
 {
     job->next_running = db->running_jobs;
     db->running_jobs = job;
-    return mark_inputs(job, true);
+    mark_inputs(job, true);
 }
 
 /* What had to wait for it may be picked now. */
@@ -310,7 +321,7 @@ end_job(tamis_db *db, struct tm_compact_job *job)
     while (*link != job)
         link = &(*link)->next_running;
     *link = job->next_running;
-    (void)mark_inputs(job, false);
+    mark_inputs(job, false);
     db->compact_due = true;
     if (db->requests != NULL)
         db->requests->blocked = false;
@@ -319,19 +330,19 @@ end_job(tamis_db *db, struct tm_compact_job *job)
 
 /* With the mutex held: the job is done. */
 static void
-report_job(tamis_db *db, const struct tm_compact_job *job, uint64_t input_bytes,
-           const struct tm_outputs *outputs, uint64_t begin_ns)
+report_job(tamis_db *db, const struct tm_compact_share *share, const struct tm_outputs *outputs,
+           uint64_t begin_ns)
 {
+    const struct tm_compact_job *job = share->job;
     uint64_t output_bytes = 0;
 
     for (size_t i = 0; i < outputs->count; i++)
         output_bytes += outputs->adds[i].file->facts.file_bytes;
     tm_report(db, TAMIS_LOG_INFO,
-              "compaction: %zu tables of level %u and %zu of level %u, %llu bytes, became %zu "
-              "tables of %llu "
-              "bytes, %.3f s",
+              "compaction: %zu tables of level %u and %zu of level %u, of which %llu bytes were "
+              "read, became %zu tables of %llu bytes, %.3f s",
               job->input_count, (unsigned)job->input_level, job->overlap_count,
-              (unsigned)job->output_level, (unsigned long long)input_bytes, outputs->count,
+              (unsigned)job->output_level, (unsigned long long)share->bytes_read, outputs->count,
               (unsigned long long)output_bytes, tm_seconds_since(db, begin_ns));
 }
 
@@ -347,12 +358,11 @@ tm_compact_run(tamis_db *db, struct tm_compact_job *job, tamis_error *err)
     size_t removed_bytes = removed_count * (sizeof *change.removed + sizeof *change.removed_levels);
     uint64_t *snapshots = NULL;
     size_t snapshot_count = 0;
-    uint64_t input_bytes;
     uint64_t begin_ns = tm_now_ns(db);
     tamis_status status;
 
     version->references++; // so that the inputs live, and is_base looks at what the job was picked from
-    input_bytes = begin_job(db, job);
+    begin_job(db, job);
     change.removed = tm_alloc(&db->env, removed_bytes);
     if (change.removed == NULL) {
         status = TM_NO_MEMORY(err, removed_bytes);
@@ -385,19 +395,28 @@ tm_compact_run(tamis_db *db, struct tm_compact_job *job, tamis_error *err)
     if (status != TAMIS_OK)
         goto out;
     share = (struct tm_compact_share){
-        .job = job, .version = version, .snapshots = snapshots, .snapshot_count = snapshot_count};
+        .job = job,
+        .version = version,
+        .rules = {.snapshots = snapshots,
+                  .snapshot_count = snapshot_count,
+                  .level = job->output_level,
+                  .table_bytes = db->policy.table_bytes,
+                  .drops_tombstone = drops_tombstone,
+                  .drops_range = drops_range,
+                  .arg = &share},
+    };
     status = merge_job(db, &share, &outputs, err);
     if (status != TAMIS_OK)
         goto out;
     tm_count(&db->counters.compaction_count, 1);
-    tm_count(&db->counters.compaction_bytes_read, input_bytes);
+    tm_count(&db->counters.compaction_bytes_read, share.bytes_read);
     for (size_t i = 0; i < outputs.count; i++)
         tm_count(&db->counters.compaction_bytes_written, outputs.adds[i].file->facts.file_bytes);
     change.added = outputs.adds;
     change.added_count = outputs.count;
     status = tm_change_apply(db, &change, err);
     if (status == TAMIS_OK)
-        report_job(db, job, input_bytes, &outputs, begin_ns);
+        report_job(db, &share, &outputs, begin_ns);
     tm_outputs_release(db, &outputs);
 
 out:

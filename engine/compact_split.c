@@ -116,25 +116,13 @@ choose_cuts(struct samples *samples, uint64_t part_bytes, struct tm_compact_cuts
     }
 }
 
-static uint64_t
-job_bytes(const struct tm_compact_job *job)
-{
-    uint64_t bytes = 0;
-
-    for (size_t i = 0; i < job->input_count; i++)
-        bytes += job->inputs[i]->facts.file_bytes;
-    for (size_t i = 0; i < job->overlap_count; i++)
-        bytes += job->overlaps[i]->facts.file_bytes;
-    return bytes;
-}
-
 tamis_status
 tm_compact_split(const struct tm_env *env, const struct tm_compact_job *job, size_t part_count_max,
                  uint64_t part_bytes_min, struct tm_compact_cuts *cuts_out, tamis_error *err)
 {
     struct tm_compact_cuts cuts = {0};
     struct samples samples = {0};
-    uint64_t bytes = job_bytes(job);
+    uint64_t bytes = tm_compact_job_bytes(job);
     uint64_t part_count = bytes / part_bytes_min;
     tamis_status status;
 

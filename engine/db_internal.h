@@ -404,6 +404,11 @@ struct tm_merge_rules {
 TAMIS_NODISCARD tamis_status tm_merge_write(tamis_db *db, struct tm_iter *iter,
                                             const struct tm_merge_rules *rules,
                                             struct tm_outputs *outputs, tamis_error *err);
+/**
+ * Is every entry of `file` hidden by the rules' ranges from every snapshot that sees it? Then nothing of it would be written, and
+ * a merge whose ranges include those of the file need not read it.
+ */
+bool tm_merge_hides(const struct tm_merge_rules *rules, const struct tm_file *file);
 /** Remove the files of outputs that no version took. */
 void tm_outputs_discard(tamis_db *db, struct tm_outputs *outputs);
 void tm_outputs_release(tamis_db *db, struct tm_outputs *outputs); // the array only

@@ -288,6 +288,23 @@ is_covered(const struct merge *merge, const struct tm_entry *entry)
            tm_range_set_cover(merge->ranges, entry->key, snapshot) > entry->sequence;
 }
 
+bool
+tm_merge_hides(const struct tm_merge_rules *rules, const struct tm_file *file)
+{
+    // Whoever sees a newer entry than the oldest one sees all ranges that the oldest one's first viewer does.
+    uint64_t snapshot = oldest_viewer(rules, file->facts.sequence_min);
+
+    for (size_t i = 0; snapshot != UINT64_MAX && i < rules->ranges_count; i++) {
+        struct tm_range around = tm_range_set_around(rules->ranges[i], tm_file_smallest(file),
+                                                     file->facts.sequence_max, snapshot);
+
+        if (around.sequence != 0 &&
+            tm_order_compare(file->order, tm_file_largest(file), around.to) < 0)
+            return true;
+    }
+    return false;
+}
+
 /* Is the range of no use: within a newer one that every snapshot sees with it, or at the bottom and seen by all? */
 static bool
 is_spent(const struct merge *merge, const struct tm_range *range)

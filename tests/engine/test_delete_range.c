@@ -223,6 +223,66 @@ START_TEST(a_deleted_range_gives_its_space_back)
 }
 END_TEST
 
+START_TEST(tables_that_lie_below_a_deleted_range_are_dropped_without_being_read)
+{
+    tamis_snapshot *snapshot = NULL;
+    uint64_t bytes, bytes_read;
+
+    put_numbers(0, 6000, 1);
+    one_compact();
+    delete_numbers(0, 10); // a table within the range that has a range of its own, and newer keys
+    put_numbers(5, 10, 2);
+    one_flush();
+    delete_numbers(0, 5990);
+    put_numbers(3000, 3010, 3);
+    check_ok(tamis_snapshot_take(one.db, &snapshot, &one.err),
+             one.err); // sees the range: no hindrance
+    put_numbers(0, 5, 4);
+    bytes = one_stats().total.file_bytes;
+    bytes_read = one_stats().compaction_bytes_read;
+    ck_assert_uint_ge(one_stats().total.file_count, 8);
+    one_compact();
+    ck_assert_uint_le(4 * (one_stats().compaction_bytes_read - bytes_read), bytes);
+    ck_assert_uint_le(20 * one_stats().total.file_bytes, bytes);
+    check_numbers(0, 5, 4);
+    check_numbers(5, 3000, -1);
+    check_numbers(3000, 3010, 3);
+    check_numbers(3010, 5990, -1);
+    check_numbers(5990, 6000, 1);
+    check_numbers_at(snapshot, 0, 3000, -1);
+    check_numbers_at(snapshot, 5990, 6000, 1);
+    check_ok(tamis_verify(one.db, NULL, NULL, &one.err), one.err);
+    tamis_snapshot_release(one.db, snapshot);
+}
+END_TEST
+
+/* Tables hold what an old snapshot sees beside what is newer: releasing the newer one must not cost the old one anything. */
+START_TEST(tables_below_a_deleted_range_stay_while_a_snapshot_sees_into_them)
+{
+    const unsigned count = 3000 / ONE_STORE_DIVISOR;
+    tamis_snapshot *before = NULL, *between = NULL;
+
+    put_numbers(0, count, 1);
+    check_ok(tamis_snapshot_take(one.db, &before, &one.err), one.err);
+    put_numbers(0, count, 2);
+    check_ok(tamis_snapshot_take(one.db, &between, &one.err), one.err);
+    one_compact();
+    delete_numbers(0, count);
+    one_compact();
+    check_numbers_at(before, 0, count, 1);
+    check_numbers_at(between, 0, count, 2);
+    check_numbers(0, count, -1);
+    delete_numbers(0, count);
+    tamis_snapshot_release(one.db, between);
+    one_compact();
+    check_numbers_at(before, 0, count, 1);
+    check_numbers(0, count, -1);
+    tamis_snapshot_release(one.db, before);
+    one_compact();
+    ck_assert_uint_eq(one_stats().total.file_count, 0);
+}
+END_TEST
+
 START_TEST(a_table_of_mostly_ranges_is_compacted_without_being_asked)
 {
     put_numbers(0, 5000, 1);
@@ -524,6 +584,8 @@ main(void)
     tcase_add_test(tests,
                    an_empty_or_backward_range_deletes_nothing_and_too_long_bounds_are_refused);
     tcase_add_test(tests, a_deleted_range_gives_its_space_back);
+    tcase_add_test(tests, tables_that_lie_below_a_deleted_range_are_dropped_without_being_read);
+    tcase_add_test(tests, tables_below_a_deleted_range_stay_while_a_snapshot_sees_into_them);
     tcase_add_test(tests, a_table_of_mostly_ranges_is_compacted_without_being_asked);
     tcase_add_test(tests, ranges_over_many_tables_are_cut_with_them_and_hide_the_same);
     tcase_add_test(tests, a_range_is_there_after_a_kill);

@@ -259,15 +259,12 @@ merge_job(tamis_db *db, struct tm_compact_share *share, struct tm_outputs *outpu
 {
     tamis_status status;
 
-    // A part writes a table of full size at least, so that parts do not make tables small. Ranges are cut where outputs turn
-    // out to end, which the part behind a cut cannot know: one part does them all.
+    // A part writes a table of full size at least, so that parts do not make tables small.
     tm_unlock(db);
     status = plan_merge(db, share, err);
     if (status == TAMIS_OK)
-        status =
-            tm_compact_split(&db->env, &share->read,
-                             share->rules.ranges_count != 0 ? 1 : db->options.background_threads,
-                             2 * db->policy.table_bytes, &share->cuts, err);
+        status = tm_compact_split(&db->env, &share->read, db->options.background_threads,
+                                  2 * db->policy.table_bytes, &share->cuts, err);
     tm_lock(db);
     if (status != TAMIS_OK)
         goto out;

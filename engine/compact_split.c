@@ -45,7 +45,8 @@ release_samples(const struct tm_env *env, struct samples *samples)
 }
 
 static tamis_status
-sample_file(const struct tm_file *file, size_t per_file, struct samples *samples, tamis_error *err)
+sample_file(const struct tm_env *env, const struct tm_file *file, size_t per_file,
+            struct samples *samples, tamis_error *err)
 {
     size_t block_count = tm_table_block_count(file->table);
     size_t count = per_file < block_count ? per_file : block_count;
@@ -57,6 +58,8 @@ sample_file(const struct tm_file *file, size_t per_file, struct samples *samples
         // In the middle of its share. 64 bits hold the product: blocks and samples are few.
         status = tm_table_separator(file->table, (2 * i + 1) * block_count / (2 * count),
                                     &sample->key, err);
+        if (status == TAMIS_OK && tm_order_is_bytewise(file->order))
+            status = tm_buf_append(env, &sample->key, "", 1, err); // the next key there can be
         sample->bytes = file->facts.file_bytes / count;
     }
     return status;
@@ -81,19 +84,21 @@ sample_job(const struct tm_env *env, const struct tm_compact_job *job, struct sa
         return TM_NO_MEMORY(err, file_count * per_file * sizeof *samples->sample);
     }
     for (size_t i = 0; status == TAMIS_OK && i < job->input_count; i++)
-        status = sample_file(job->inputs[i], per_file, samples, err);
+        status = sample_file(env, job->inputs[i], per_file, samples, err);
     for (size_t i = 0; status == TAMIS_OK && i < job->overlap_count; i++)
-        status = sample_file(job->overlaps[i], per_file, samples, err);
+        status = sample_file(env, job->overlaps[i], per_file, samples, err);
     if (status == TAMIS_OK)
         qsort_r(samples->sample, samples->count, sizeof *samples->sample, compare_samples,
                 (void *)&env->order);
     return status;
 }
 
-/* Take the key of a sample over as a cut, unless it is the last one. */
+/* Take the key of a sample over as a cut, unless it is the last one, or longer than keys can be. */
 static void
 add_cut(struct tm_compact_cuts *cuts, struct sample *sample)
 {
+    if (sample->key.length > TAMIS_KEY_BYTES_MAX)
+        return;
     if (cuts->count > 0 && tm_slice_equal(tm_slice(cuts->keys[cuts->count - 1].data,
                                                    cuts->keys[cuts->count - 1].length),
                                           tm_slice(sample->key.data, sample->key.length)))

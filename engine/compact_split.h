@@ -7,7 +7,9 @@
  *     sorted     . . .. . : . .. . . : . . . .        every separator stands for its share of the table's bytes
  *     parts     [         )[         )[        ]      cut where the next share of all bytes is full
  *
- * A cut is a user key: all versions of a key lie in one part (G2), and parts are ascending and disjoint.
+ * A cut is a user key: all versions of a key lie in one part (G2), and parts are ascending and disjoint. It is the next key
+ * to a separator, so that a range tombstone that is cut there reaches to the separator, and the parts' tables do not meet. (Under
+ * an order that is not bytewise there are no such keys, and no ranges: a cut is a separator.)
  */
 #ifndef TM_ENGINE_COMPACT_SPLIT_H
 #define TM_ENGINE_COMPACT_SPLIT_H

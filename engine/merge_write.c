@@ -14,9 +14,10 @@
  * it hides only versions that go with it.
  *
  *     output 1            output 2             A range that reaches over several outputs is cut where they are: behind the
- *     a b c               e f g                last key that was looked at before the cut, so that outputs stay disjoint.
- *     |------range------------|                An output of ranges alone gets a tombstone of the first one's start: tables
- *     a       ]c+ c+          g                have at least one entry.
+ *     a b c               e f g                last key that was looked at before the cut, so that outputs stay disjoint; and
+ *     |------range------------|                where the merge begins and ends, when it has part of the keys only. An output of
+ *     a       ]c+ c+          g                ranges alone gets a tombstone of the first one's start: tables have at least one
+ *                                              entry.
  *
  * Invariants
  *   G1  For every live snapshot and for now, a read gives the same answer before and after.
@@ -136,7 +137,7 @@ struct merge {
     size_t kept_count;
     struct tm_range *pieces; // those of one output, room for all of them
     struct tm_buf from, to;  // where the output begins and ends; ranges are cut there
-    bool has_from;
+    bool has_from;           // false: it begins with the first key there is
 };
 
 static tamis_status
@@ -351,6 +352,21 @@ take_ranges(struct merge *merge, tamis_error *err)
     return TAMIS_OK;
 }
 
+/* To the first entry of the merge. */
+static tamis_status
+begin(struct merge *merge, struct tm_iter *iter, tamis_error *err)
+{
+    const tamis_slice *from = merge->rules->from;
+
+    if (from == NULL) {
+        iter->vtable->first(iter);
+        return TAMIS_OK;
+    }
+    iter->vtable->seek(iter, *from, TM_SEQUENCE_MAX);
+    merge->has_from = true;
+    return tm_buf_append(&merge->db->env, &merge->from, from->data, from->length, err);
+}
+
 static tamis_status
 take_entry(struct merge *merge, const struct tm_entry *entry, tamis_error *err)
 {
@@ -401,10 +417,8 @@ tm_merge_write(tamis_db *db, struct tm_iter *iter, const struct tm_merge_rules *
 
     assert(rules->snapshot_count > 0);
     status = take_ranges(&merge, err);
-    if (status == TAMIS_OK && rules->from != NULL)
-        iter->vtable->seek(iter, *rules->from, TM_SEQUENCE_MAX);
-    else if (status == TAMIS_OK)
-        iter->vtable->first(iter);
+    if (status == TAMIS_OK)
+        status = begin(&merge, iter, err);
     while (
         status == TAMIS_OK && iter->valid &&
         (rules->to == NULL || tm_order_compare(&db->env.order, iter->entry.key, *rules->to) < 0)) {
@@ -422,7 +436,7 @@ tm_merge_write(tamis_db *db, struct tm_iter *iter, const struct tm_merge_rules *
             *err = iter->error;
     }
     if (status == TAMIS_OK)
-        status = finish_output(&merge, NULL, err);
+        status = finish_output(&merge, rules->to, err);
     tm_table_builder_abandon(merge.builder);
     tm_buf_release(&db->env, &merge.key);
     tm_buf_release(&db->env, &merge.from);

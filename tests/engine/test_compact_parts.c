@@ -84,7 +84,7 @@ end(void)
 
 /* ---- What is in the store ------------------------------------------------------------------------- */
 
-static unsigned versions[KEY_COUNT]; // that each key was put with last
+static unsigned versions[KEY_COUNT]; // that each key was put with last; 0: not there
 
 static tamis_slice
 key_of(char text[24], unsigned number)
@@ -112,22 +112,45 @@ put_all(unsigned version)
 }
 
 static void
+delete_numbers(unsigned from, unsigned to)
+{
+    char from_text[24], to_text[24];
+
+    check_ok(tamis_delete_range(db, NULL, key_of(from_text, from), key_of(to_text, to), &err), err);
+    for (unsigned number = from; number < to; number++)
+        versions[number] = 0;
+}
+
+static void
+check_key(const tamis_snapshot *snapshot, unsigned number, unsigned expected)
+{
+    tamis_read_options options;
+    unsigned version = 0;
+    size_t length;
+    char text[24];
+    tamis_status status;
+
+    tamis_read_options_init(&options);
+    options.snapshot = snapshot;
+    status = tamis_get(db, &options, key_of(text, number), &version, sizeof version, &length, &err);
+    if (expected != 0)
+        check_ok(status, err);
+    else
+        ck_assert_int_eq(status, TAMIS_NOT_FOUND);
+    ck_assert_uint_eq(version, expected);
+}
+
+static void
 check_all(void)
 {
-    for (unsigned number = 0; number < KEY_COUNT; number++) {
-        unsigned version;
-        size_t length;
-        char text[24];
-
-        check_ok(tamis_get(db, NULL, key_of(text, number), &version, sizeof version, &length, &err),
-                 err);
-        ck_assert_uint_eq(version, versions[number]);
-    }
+    for (unsigned number = 0; number < KEY_COUNT; number++)
+        check_key(NULL, number, versions[number]);
 }
 
 struct tables {
     unsigned count;
     char largest[32]; // key of the table before, in the same level
+    size_t largest_length;
     uint32_t level;
 };
 
@@ -139,8 +162,10 @@ see_table(void *arg, const tamis_table_stats *table)
 
     ck_assert_uint_lt(table->largest.length, sizeof tables->largest);
     if (tables->count > 0 && table->level > 0 && table->level == tables->level)
-        ck_assert_int_lt(strncmp(tables->largest, table->smallest.data, table->smallest.length), 0);
-    memset(tables->largest, 0, sizeof tables->largest);
+        ck_assert_int_lt(
+            tm_slice_compare(tm_slice(tables->largest, tables->largest_length), table->smallest),
+            0);
+    tables->largest_length = table->largest.length;
     memcpy(tables->largest, table->largest.data, table->largest.length);
     tables->level = table->level;
     tables->count++;
@@ -212,6 +237,47 @@ START_TEST(threads_write_the_parts_of_one_job_at_the_same_time)
     for (uint64_t life = 0; life < 8; life++) {
         ck_assert_uint_eq(compact_once_with(seed + life, 1), 1);
         ck_assert_uint_gt(compact_once_with(seed + life, 4), 1);
+    }
+}
+END_TEST
+
+START_TEST(ranges_that_reach_over_parts_are_cut_between_them_and_hide_the_same)
+{
+    struct rng rng = rng_from(rng_seed("ranges_that_reach_over_parts", 44));
+
+    for (unsigned life = 0; life < 3; life++) {
+        tamis_snapshot *snapshot = NULL;
+        uint64_t there = 0;
+
+        begin(rng_next(&rng), 4);
+        put_all(1);
+        check_ok(tamis_compact_range(db, NULL, NULL, &err), err);
+        check_ok(tamis_snapshot_take(db, &snapshot, &err), err); // no table is dropped unread
+        delete_numbers(50, 550);
+        for (unsigned number = 0; number < KEY_COUNT; number += 1 + (unsigned)rng_below(&rng, 40))
+            delete_numbers(number, number + 1);
+        put_all(2);
+        delete_numbers(100, 400);
+        check_ok(tamis_wait_idle(db, &err), err);
+        written_most = 0;
+        check_ok(tamis_compact_range(db, NULL, NULL, &err), err);
+        check_ok(tamis_wait_idle(db, &err), err);
+        ck_assert_uint_gt(written_most, 1);
+        ck_assert_uint_eq(check_tables(), count_table_files());
+        ck_assert_uint_gt(get_stats().total.range_tombstone_count, 4); // cut
+        check_all();
+        for (unsigned number = 0; number < KEY_COUNT; number++) {
+            check_key(snapshot, number, 1);
+            there += versions[number] != 0;
+        }
+        check_ok(tamis_verify(db, NULL, NULL, &err), err);
+        tamis_snapshot_release(db, snapshot);
+        check_ok(tamis_compact_range(db, NULL, NULL, &err), err);
+        check_ok(tamis_wait_idle(db, &err), err);
+        check_all();
+        ck_assert_uint_eq(get_stats().total.entry_count, there);
+        ck_assert_uint_eq(get_stats().total.range_tombstone_count, 0);
+        end();
     }
 }
 END_TEST
@@ -336,10 +402,12 @@ START_TEST(cuts_ascend_and_give_parts_of_about_equal_size)
     ck_assert_uint_eq(cuts.count, 3);
     for (unsigned i = 0; i < 3; i++) {
         char text[24] = "key00000"; // a separator is as short as it can be
+        size_t length = cuts.keys[i].length - 1;
 
         // All tables are even over 0..4000, so the cuts are near its quarters.
-        ck_assert_uint_lt(cuts.keys[i].length, sizeof text);
-        memcpy(text, cuts.keys[i].data, cuts.keys[i].length);
+        ck_assert_uint_lt(length, sizeof text);
+        memcpy(text, cuts.keys[i].data, length);
+        ck_assert_uint_eq(cuts.keys[i].data[length], 0); // next to the separator
         ck_assert_int_lt(abs((int)strtoul(text + 3, NULL, 10) - (int)(i + 1) * 1000), 300);
     }
     tm_compact_cuts_release(&world->env, &cuts);
@@ -357,6 +425,7 @@ main(void)
 
     tcase_set_timeout(tests, 0);
     tcase_add_test(tests, threads_write_the_parts_of_one_job_at_the_same_time);
+    tcase_add_test(tests, ranges_that_reach_over_parts_are_cut_between_them_and_hide_the_same);
     tcase_add_test(tests, a_part_that_fails_takes_the_others_with_it_and_nothing_is_left_behind);
     tcase_add_test(tests, versions_of_one_key_stay_in_one_table);
     tcase_add_test(tests, cuts_ascend_and_give_parts_of_about_equal_size);

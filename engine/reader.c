@@ -142,12 +142,10 @@ move_forward(tamis_db *db, tamis_error *err)
     return status;
 }
 
-/* ---- Opening -------------------------------------------------------------------------------------- */
-
-/* A file that is missing is looked for again from the beginning: without a lock, a writer may have gone on and removed it. If
- * the manifest asks for it once more it was lost. */
-tamis_status
-tm_reader_open(tamis_db *db, tamis_error *err)
+/* A file that is missing is looked for again from the beginning: the writer may have gone on and removed it, or made it while
+ * the directory was listed. Missed once more, with nothing new said, it is missing. */
+static tamis_status
+move_to_present(tamis_db *db, tamis_error *err)
 {
     tamis_error failure = {0};
     tamis_error before;
@@ -157,11 +155,24 @@ tm_reader_open(tamis_db *db, tamis_error *err)
         before = failure;
         status = move_forward(db, &failure);
     } while (status == TAMIS_STALE && strcmp(failure.message, before.message) != 0);
-    if (status == TAMIS_STALE)
-        status = failure.code = TAMIS_CORRUPT;
     if (status != TAMIS_OK && err != NULL)
         *err = failure;
     return status;
+}
+
+/* ---- Opening -------------------------------------------------------------------------------------- */
+
+/* What is missing when there is nothing yet to hold on to was lost. */
+tamis_status
+tm_reader_open(tamis_db *db, tamis_error *err)
+{
+    tamis_status status = move_to_present(db, err);
+
+    if (status != TAMIS_STALE)
+        return status;
+    if (err != NULL)
+        err->code = TAMIS_CORRUPT;
+    return TAMIS_CORRUPT;
 }
 
 /* ---- Refreshing ----------------------------------------------------------------------------------- */
@@ -188,7 +199,7 @@ tamis_refresh(tamis_db *db, tamis_error *err)
     tm_wait(db, &db->changed, nobody_refreshes, db);
     db->manifest_busy = true;
     tm_unlock(db);
-    status = move_forward(db, err);
+    status = move_to_present(db, err);
     tm_lock(db);
     db->manifest_busy = false;
     db->active_calls--;

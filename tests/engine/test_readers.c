@@ -945,6 +945,84 @@ START_TEST(a_forked_child_cannot_use_the_reader_and_does_not_take_its_lock_along
 }
 END_TEST
 
+/* ---- A directory that changes while it is listed --------------------------------------------------- */
+
+static tamis_fs torn_fs;
+static unsigned listing_count;
+static char second_log[32]; // hidden from the first listing
+
+struct torn_visit {
+    bool (*visit)(void *arg, const char *name);
+    void *arg;
+};
+
+static bool
+visit_but_one(void *arg, const char *name)
+{
+    const struct torn_visit *torn = arg;
+
+    return strcmp(name, second_log) == 0 ? true : torn->visit(torn->arg, name);
+}
+
+static bool
+note_second_log(void *arg, const char *name)
+{
+    static char first[32];
+
+    (void)arg;
+    if (!one_ends_with(name, ".wal"))
+        return true;
+    if (first[0] == 0 || strcmp(name, first) < 0) {
+        strcpy(second_log, first);
+        strcpy(first, name);
+    } else if (second_log[0] == 0 || strcmp(name, second_log) < 0) {
+        strcpy(second_log, name);
+    }
+    return true;
+}
+
+/* Before the first listing a writer opens the store and goes on by some logs, and one of them is not listed. */
+static tamis_status
+list_torn(void *ctx, tamis_dir *dir, bool (*visit)(void *arg, const char *name), void *arg,
+          tamis_error *err)
+{
+    struct torn_visit torn = {visit, arg};
+
+    if (++listing_count != 1)
+        return tamis_fs_posix()->list(ctx, dir, visit, arg, err);
+    one_store_open();
+    for (unsigned i = 0; i < 3; i++) {
+        one_put_number(100 + i, 1, 100);
+        one_flush();
+    }
+    check_ok(tamis_fs_posix()->list(ctx, dir, note_second_log, NULL, err), *err);
+    return tamis_fs_posix()->list(ctx, dir, visit_but_one, &torn, err);
+}
+
+START_TEST(a_log_that_a_listing_missed_is_looked_for_again)
+{
+    tamis_options options = one.options;
+    char value[100];
+    char text[32];
+    size_t length = 0;
+
+    one_put_number(1, 1, 100);
+    one_store_close(); // the last log ends without naming a next one
+    torn_fs = *tamis_fs_posix();
+    torn_fs.list = list_torn;
+    options.create_if_missing = false;
+    options.read_only = true;
+    options.fs = &torn_fs;
+    check_ok(tamis_open(one.path, &options, &reader, &one.err), one.err);
+    ck_assert_str_ne(second_log, "");
+    ck_assert_uint_ge(listing_count, 2); // the first one did not do
+    for (unsigned i = 0; i < 3; i++)
+        check_ok(
+            tamis_get(reader, NULL, one_key(text, 100 + i), value, sizeof value, &length, &one.err),
+            one.err);
+}
+END_TEST
+
 int
 main(void)
 {
@@ -976,6 +1054,7 @@ main(void)
     tcase_add_test(tests, another_store_in_the_place_of_the_one_opened_is_stale);
     tcase_add_test(tests, a_forked_child_cannot_use_the_reader_and_does_not_take_its_lock_along);
     tcase_add_test(tests, a_log_that_was_synced_and_has_changed_is_damage_to_a_reader_too);
+    tcase_add_test(tests, a_log_that_a_listing_missed_is_looked_for_again);
     suite_add_tcase(suite, tests);
     return check_run(suite);
 }

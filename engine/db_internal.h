@@ -382,9 +382,9 @@ struct tm_outputs {
 
 /* What a merge takes, what it may drop and where it must cut. */
 struct tm_merge_rules {
+    // With ranges, both are next to some key.
     const tamis_slice *from;   // first key taken; NULL: unbounded
-    const tamis_slice
-        *to; // first key not taken; NULL: unbounded. With ranges, both are next to some key
+    const tamis_slice *to;     // first key not taken; NULL: unbounded
     const uint64_t *snapshots; // ascending; the newest visible sequence last
     size_t snapshot_count;
     uint32_t level;            // of the outputs

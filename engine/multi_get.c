@@ -34,7 +34,8 @@ begin_member(const tamis_db *db, const struct tm_pin *pin, tamis_lookup *lookup,
     tm_memtable_prefetch(pin->view->mem, hash);
     if (pin->view->imm != NULL)
         tm_memtable_prefetch(pin->view->imm, hash);
-    tm_candidates_begin(db, pin, lookup->key, hash, &member->candidates);
+    tm_candidates_init(pin, lookup->key, hash, &member->candidates);
+    tm_candidates_next(db, &member->candidates);
 }
 
 /* The first table whose filter says "maybe", unless a memtable's does. */

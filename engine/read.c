@@ -60,8 +60,8 @@ hash_for(const tamis_db *db, const struct tm_file *file, const struct tm_candida
 
 /* READ PATH 4/8: the files whose range holds the key, newest first; all their filter lines are on the way before the first
  * is looked at. */
-static void
-next_round(const tamis_db *db, struct tm_candidates *candidates)
+void
+tm_candidates_next(const tamis_db *db, struct tm_candidates *candidates)
 {
     uint32_t count;
 
@@ -75,11 +75,12 @@ next_round(const tamis_db *db, struct tm_candidates *candidates)
         tamis_filter_prefetch(tm_table_filter(file->table), candidates->hashes[count]);
     }
     candidates->count = count;
+    candidates->is_begun = true;
 }
 
 void
-tm_candidates_begin(const tamis_db *db, const struct tm_pin *pin, tamis_slice key, uint64_t hash,
-                    struct tm_candidates *candidates)
+tm_candidates_init(const struct tm_pin *pin, tamis_slice key, uint64_t hash,
+                   struct tm_candidates *candidates)
 {
     candidates->version = pin->view->version;
     candidates->key = key;
@@ -87,7 +88,7 @@ tm_candidates_begin(const tamis_db *db, const struct tm_pin *pin, tamis_slice ke
     candidates->skipped_by_range = 0;
     candidates->level = 0;
     candidates->next_index = 0;
-    next_round(db, candidates);
+    candidates->is_begun = false;
 }
 
 /* ---- Counts --------------------------------------------------------------------------------------- */
@@ -192,6 +193,8 @@ search_files(tamis_db *db, const struct tm_pin *pin, struct tm_candidates *candi
 {
     tamis_status status = TAMIS_OK;
 
+    if (!candidates->is_begun)
+        tm_candidates_next(db, candidates);
     for (;;) {
         /* READ PATH 5/8: ask the filters, newest to oldest (R1, R2). */
         for (uint32_t i = 0;
@@ -201,7 +204,7 @@ search_files(tamis_db *db, const struct tm_pin *pin, struct tm_candidates *candi
         if (status != TAMIS_OK || answer->lookup != TM_ABSENT ||
             candidates->count < TM_CANDIDATES_MAX)
             break;
-        next_round(db, candidates);
+        tm_candidates_next(db, candidates);
     }
     count_read(pin, &read_counts(db, pin)->tables_skipped_by_range, candidates->skipped_by_range);
     return status;
@@ -301,7 +304,7 @@ read_one(tamis_db *db, const tamis_read_options *options, tamis_slice key, bool 
     status = tm_begin_read(db, options, pin_out, &sequence, err);
     if (status != TAMIS_OK)
         return status;
-    tm_candidates_begin(db, pin_out, key, hash, &candidates);
+    tm_candidates_init(pin_out, key, hash, &candidates);
     return tm_look_up(db, pin_out, &candidates, sequence, filters_only, answer, err);
 }
 

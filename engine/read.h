@@ -29,6 +29,7 @@ struct tm_candidates {
     uint64_t hash;              // under the store's seed
     uint64_t skipped_by_range;  // tables, so far
     uint32_t level, next_index; // where the next round goes on
+    bool is_begun;              // there has been a round
     uint32_t count;             // of this round; less than TM_CANDIDATES_MAX: the last one
     struct tm_file *files[TM_CANDIDATES_MAX];
     uint64_t hashes[TM_CANDIDATES_MAX]; // under each table's seed
@@ -39,14 +40,18 @@ TAMIS_NODISCARD tamis_status tm_begin_read(tamis_db *db, const tamis_read_option
                                            struct tm_pin *pin_out, uint64_t *sequence_out,
                                            tamis_error *err);
 
-/** Begin with the first round: all filter lines of its tables are on their way. `hash` is the key's under the store's seed. */
-void tm_candidates_begin(const tamis_db *db, const struct tm_pin *pin, tamis_slice key,
-                         uint64_t hash, struct tm_candidates *candidates);
+/** No round yet. `hash` is the key's under the store's seed. */
+void tm_candidates_init(const struct tm_pin *pin, tamis_slice key, uint64_t hash,
+                        struct tm_candidates *candidates);
+
+/** The next round: all filter lines of its tables are on their way. */
+void tm_candidates_next(const tamis_db *db, struct tm_candidates *candidates);
 
 /**
  * Look the key of `candidates` up: in the memtables, and then in these tables.
  *
- * @param candidates    begun with the same pin; stands somewhere else afterwards
+ * @param candidates    of the same pin. Begun, if the lines are to be on their way while others are looked up; else they are when
+ *                      no memtable knows the key. Stands somewhere else afterwards
  * @param filters_only  the first "maybe" ends the search as found
  * @param answer        [out] its block is a reference for the caller, on OK and on failure
  * @return              OK, CORRUPT, IO, NO_MEMORY, STALE

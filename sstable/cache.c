@@ -60,7 +60,7 @@ struct set {
 _Static_assert(sizeof(struct set) == 4 * LINE_BYTES, "four lines");
 
 /* Places are numbered: set * PLACES + place. */
-enum { NOWHERE = UINT32_MAX };
+#define NOWHERE UINT32_MAX
 
 struct links {
     uint32_t newer;

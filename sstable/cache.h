@@ -9,7 +9,7 @@
  *   K1  tm_cache_bytes() never passes the capacity, bookkeeping included. Blocks that users still hold after
  *       their eviction are theirs, and no longer counted here.
  *   K2  A block never changes once it has been offered, so whoever holds a reference reads without a lock.
- *   K3  A hit takes no lock, allocates nothing, and writes only where the block stands.
+ *   K3  A hit takes no lock, allocates nothing, and writes only where the block stands and in the counts of its thread.
  *
  * Threads  every function of a cache may run beside every other, tm_cache_destroy() excepted.
  * Not here: reading and verifying (codec.h).

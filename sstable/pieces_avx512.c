@@ -17,8 +17,9 @@ there(uint32_t at, uint32_t count)
     return left < 8 ? (__mmask8)((1U << left) - 1) : (__mmask8)0xff;
 }
 
-static uint32_t
-equal(const uint64_t *pieces, uint32_t count, uint64_t piece)
+/* `predicate` is known when this is compiled: it is part of the instruction. */
+static inline __attribute__((always_inline)) uint32_t
+compare(const uint64_t *pieces, uint32_t count, uint64_t piece, const int predicate)
 {
     const __m512i wanted = _mm512_set1_epi64((long long)piece);
     uint32_t mask = 0;
@@ -27,24 +28,21 @@ equal(const uint64_t *pieces, uint32_t count, uint64_t piece)
         __mmask8 lanes = there(at, count);
         __m512i eight = _mm512_maskz_loadu_epi64(lanes, pieces + 8 * (size_t)at);
 
-        mask |= (uint32_t)_mm512_mask_cmpeq_epu64_mask(lanes, eight, wanted) << (8 * at);
+        mask |= (uint32_t)_mm512_mask_cmp_epu64_mask(lanes, eight, wanted, predicate) << (8 * at);
     }
     return mask;
 }
 
 static uint32_t
+equal(const uint64_t *pieces, uint32_t count, uint64_t piece)
+{
+    return compare(pieces, count, piece, _MM_CMPINT_EQ);
+}
+
+static uint32_t
 at_most(const uint64_t *pieces, uint32_t count, uint64_t piece)
 {
-    const __m512i bound = _mm512_set1_epi64((long long)piece);
-    uint32_t mask = 0;
-
-    for (uint32_t at = 0; at < TM_NODE_PIECES / 8; at++) {
-        __mmask8 lanes = there(at, count);
-        __m512i eight = _mm512_maskz_loadu_epi64(lanes, pieces + 8 * (size_t)at);
-
-        mask |= (uint32_t)_mm512_mask_cmple_epu64_mask(lanes, eight, bound) << (8 * at);
-    }
-    return mask;
+    return compare(pieces, count, piece, _MM_CMPINT_LE);
 }
 
 const struct tm_pieces_kernel tm_pieces_avx512 = {"avx512", equal, at_most};

@@ -18,22 +18,26 @@ ends_with(const char *name, const char *end)
     return length >= strlen(end) && strcmp(name + length - strlen(end), end) == 0;
 }
 
-/* Would a file at `path` take the place of one of the store's own? */
+/* Would a file at `path`, or what a link there leads to, take the place of one of the store's own? */
 static bool
 is_of_store(const char *path, const char *store)
 {
-    const char *slash = strrchr(path, '/');
-    const char *name = slash != NULL ? slash + 1 : path;
-    char *parent = slash != NULL ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    char *resolved = realpath(path, NULL); // NULL: there is none yet
+    const char *target = resolved != NULL ? resolved : path;
+    const char *slash = strrchr(target, '/');
+    const char *name = slash != NULL ? slash + 1 : target;
+    char *parent = slash != NULL ? strndup(target, (size_t)(slash - target) + 1) : strdup(".");
     struct stat of_parent;
     struct stat of_store;
-    bool found = parent != NULL && stat(parent, &of_parent) == 0 && stat(store, &of_store) == 0 &&
-                 of_parent.st_dev == of_store.st_dev && of_parent.st_ino == of_store.st_ino;
+    bool found =
+        parent != NULL && stat(parent, &of_parent) == 0 && stat(store, &of_store) == 0 &&
+        of_parent.st_dev == of_store.st_dev && of_parent.st_ino == of_store.st_ino &&
+        (strcmp(name, "CURRENT") == 0 || strcmp(name, "LOCK") == 0 ||
+         strncmp(name, "MANIFEST-", 9) == 0 || ends_with(name, ".sst") || ends_with(name, ".wal"));
 
     free(parent);
-    return found && (strcmp(name, "CURRENT") == 0 || strcmp(name, "LOCK") == 0 ||
-                     strncmp(name, "MANIFEST-", 9) == 0 || ends_with(name, ".sst") ||
-                     ends_with(name, ".wal"));
+    free(resolved);
+    return found;
 }
 
 static int

@@ -2,56 +2,11 @@
  *
  * tests/engine/test_memtable.c -- a memtable against a sorted array, beside readers, and without memory.
  */
-#include <check.h>
+#include "tests/engine/memtable_test.h"
+
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-
-#include "engine/memtable.h"
-#include "filter/bytes.h"
-#include "filter/hash.h"
-#include "tests/support/check_status.h"
-#include "tests/support/fault_alloc.h"
-#include "tests/support/rng.h"
-
-static tamis_error err;
-static struct fault_alloc fault;
-static struct tm_env env;
-
-static void
-set_up(void)
-{
-    fault_alloc_init(&fault);
-    memset(&env, 0, sizeof env);
-    env.allocator = fault_alloc_allocator(&fault);
-}
-
-static void
-tear_down(void)
-{
-    ck_assert_uint_eq(atomic_load(&fault.live_count), 0);
-    ck_assert_uint_eq(atomic_load(&fault.live_bytes), 0);
-}
-
-enum { HASH_SEED = 77 };
-
-static void
-get(const struct tm_memtable *memtable, tamis_slice key, uint64_t sequence,
-    struct tm_memtable_found *found)
-{
-    tm_memtable_get(memtable, key, tm_hash64(key.data, key.length, HASH_SEED), sequence, found);
-}
-
-static struct tm_memtable *
-make_memtable(void)
-{
-    struct tm_memtable *memtable = tm_memtable_create(&env, HASH_SEED, 1 << 20);
-
-    ck_assert_ptr_nonnull(memtable);
-    return memtable;
-}
 
 static struct tm_entry
 entry_of(tamis_slice key, tamis_slice value, uint64_t sequence, enum tm_kind kind)

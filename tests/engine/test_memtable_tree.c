@@ -3,55 +3,10 @@
  * tests/engine/test_memtable_tree.c -- a memtable that grows over several levels of nodes: keys of many shapes in many orders, many
  * versions, memory that was reserved, and readers beside splits (memtable_tree.h, T1 to T6).
  */
-#include <check.h>
+#include "tests/engine/memtable_test.h"
+
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
-
-#include "engine/memtable.h"
-#include "filter/bytes.h"
-#include "filter/hash.h"
-#include "tests/support/check_status.h"
-#include "tests/support/fault_alloc.h"
-#include "tests/support/rng.h"
-
-static tamis_error err;
-static struct fault_alloc fault;
-static struct tm_env env;
-
-static void
-set_up(void)
-{
-    fault_alloc_init(&fault);
-    memset(&env, 0, sizeof env);
-    env.allocator = fault_alloc_allocator(&fault);
-}
-
-static void
-tear_down(void)
-{
-    ck_assert_uint_eq(atomic_load(&fault.live_count), 0);
-}
-
-enum { HASH_SEED = 77 };
-
-static void
-get(const struct tm_memtable *memtable, tamis_slice key, uint64_t sequence,
-    struct tm_memtable_found *found)
-{
-    tm_memtable_get(memtable, key, tm_hash64(key.data, key.length, HASH_SEED), sequence, found);
-}
-
-static struct tm_memtable *
-make_memtable(void)
-{
-    struct tm_memtable *memtable = tm_memtable_create(&env, HASH_SEED, 1 << 20);
-
-    if (memtable == NULL)
-        ck_abort_msg("no memory");
-    return memtable;
-}
 
 static void
 add(struct tm_memtable *memtable, tamis_slice key, uint64_t sequence, bool reserve)
@@ -346,7 +301,7 @@ race_key(const struct race *race, uint8_t key[KEY_MAX], uint64_t sequence)
     return tm_slice(key, race->make(key, sequence * 40503 % RACE_KEY_COUNT)); // no common factor
 }
 
-/* From a random place on: entries ascend. All the way, both ways: what was published is met. */
+/* All the way, one way or the other: entries are in order, and what was published is met. */
 static bool
 race_walk_is_good(const struct race *race, struct rng *rng)
 {

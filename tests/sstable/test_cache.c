@@ -360,6 +360,62 @@ START_TEST(threads_share_the_cache_and_see_the_right_blocks)
 }
 END_TEST
 
+/* One set of places, room for three blocks, eight that are asked for: nearly every step meets somebody else's. */
+static void
+meet_in_one_set(void *arg)
+{
+    struct worker *worker = arg;
+    struct rng rng = rng_from(worker->seed);
+
+    for (unsigned i = 0; i < (SLOW_BUILD ? 50000 : 300000) && !worker->wrong; i++) {
+        uint64_t offset = rng_below(&rng, 8);
+        struct tm_block *block = tm_cache_get(worker->cache, 1, offset);
+
+        worker->asked++;
+        worker->found += block != NULL;
+        if (block != NULL) {
+            worker->wrong |= !is_for(block, 1, offset);
+        } else {
+            block = tm_block_create(&env, 1000);
+            tm_put_u64(block->data, 1);
+            tm_put_u64(block->data + 8, offset);
+            tm_cache_put(worker->cache, 1, offset, block);
+        }
+        tm_block_unref(block);
+        worker->wrong |= i % 64 == 0 && tm_cache_bytes(worker->cache) > 6000;
+    }
+}
+
+START_TEST(threads_that_meet_in_one_set_see_the_right_blocks)
+{
+    struct tm_cache *cache = tm_cache_create(&env, 6000, 100000);
+    const struct tm_runtime *runtime = env.runtime;
+    struct worker workers[4];
+    uint64_t asked = 0;
+    uint64_t found = 0;
+
+    memset(workers, 0, sizeof workers);
+    for (size_t i = 0; i < 4; i++) {
+        workers[i].cache = cache;
+        workers[i].seed = i;
+        ck_assert_int_eq(
+            runtime->thread_start(runtime->ctx, &workers[i].thread, meet_in_one_set, &workers[i]),
+            0);
+    }
+    for (size_t i = 0; i < 4; i++) {
+        runtime->thread_join(runtime->ctx, &workers[i].thread);
+        ck_assert(!workers[i].wrong);
+        asked += workers[i].asked;
+        found += workers[i].found;
+    }
+    ck_assert_uint_eq(tm_cache_hits(cache), found);
+    ck_assert_uint_eq(tm_cache_misses(cache), asked - found);
+    ck_assert_uint_gt(found, 0);
+    ck_assert_uint_lt(found, asked);
+    tm_cache_destroy(cache);
+}
+END_TEST
+
 struct reader {
     struct tm_thread thread;
     struct tm_table *table;
@@ -442,6 +498,7 @@ main(void)
     tcase_add_test(tests, without_memory_the_cache_does_without);
     tcase_add_test(tests, a_hit_takes_no_lock_and_no_memory);
     tcase_add_test(tests, threads_share_the_cache_and_see_the_right_blocks);
+    tcase_add_test(tests, threads_that_meet_in_one_set_see_the_right_blocks);
     tcase_add_test(tests, threads_read_one_table_through_one_small_cache);
     suite_add_tcase(suite, tests);
     return check_run(suite);

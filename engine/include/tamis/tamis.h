@@ -403,10 +403,10 @@ TAMIS_API void tamis_pinned_release(tamis_pinned *pinned);
 /** One of the keys that tamis_multi_get() looks up. */
 typedef struct tamis_lookup {
     tamis_slice key; // to be filled in: borrowed during the call
-    tamis_status
-        status; // OK: found; NOT_FOUND; CORRUPT, IO, NO_MEMORY, TOO_LARGE, STALE as of tamis_get()
-    tamis_pinned
-        value; // with OK: let each go with tamis_pinned_release(), which may be called with the others, too
+    /* OK: found; NOT_FOUND; CORRUPT, IO, NO_MEMORY, TOO_LARGE, STALE, INVALID as of tamis_get(). */
+    tamis_status status;
+    /* With OK: let each go with tamis_pinned_release(), which may be called with the others, too. */
+    tamis_pinned value;
 } tamis_lookup;
 
 /**
